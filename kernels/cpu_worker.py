@@ -1,0 +1,324 @@
+"""The CPU kernels, compiled by Numba. Import only through ``kernels.cpu_paged``, which sets the place of the disk cache.
+
+Each kernel is a C function of one argument, the address of an int64 array: counters, then addresses and sizes (the
+names below). That makes a call from Python cost a few microseconds, and any thread can run it.
+
+``attend`` is split-K attention (as in Flash-Decoding): the work is cut into items of one query row and ``CHUNK``
+tokens of its context, whatever the batch, so a row's result does not depend on its neighbours, on the number of threads
+or on where its blocks lie. Threads draw items from a shared counter; whoever finishes a row's last item merges its
+parts, in order. An item reads whole slots (all KV heads), each once for all the query heads of its groups.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import carray, cfunc, njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic, overload
+
+CHUNK = 128  # tokens of context in one item: small enough to share one short sequence between two cores
+
+# Fields of the int64 array that ``attend`` works on: counters (0, 0 and -1 at the start), addresses, sizes.
+NEXT_ITEM, NEXT_THREAD, BAD_SLOT = 0, 1, 2
+ITEM_ROW, ROW_FIRST_ITEM, ROW_QUERY, ROW_SEQUENCE, ROW_CONTEXT, ROW_DONE = 3, 4, 5, 6, 7, 8
+TABLE, BLOCK_SIZE, SLOT_BASE = 9, 10, 11
+QUERY, KEYS, VALUES, OUT = 12, 13, 14, 15
+PART_PEAK, PART_SUM, PART_OUT, SCRATCH_QUERY, SCRATCH_SCORES, SCRATCH_SLOTS = 16, 17, 18, 19, 20, 21
+ITEMS, ROWS, SEQUENCES, TABLE_WIDTH, QUERY_ROWS, SLOTS, HEADS, KV_HEADS, HEAD_DIM, THREADS = range(22, 32)
+SCALE_BITS = 32  # the bits of the float64 scale * log2(e)
+SCRATCH_FIELDS = (PART_PEAK, PART_SUM, PART_OUT, SCRATCH_QUERY, SCRATCH_SCORES, SCRATCH_SLOTS)
+ATTEND_FIELDS = 33
+
+# Fields of the int64 array that ``store`` works on; BAD_SLOT as above.
+STORE_MAPPING, STORE_KEY, STORE_VALUE, STORE_KEYS, STORE_VALUES = 3, 4, 5, 6, 7
+STORE_ROWS, STORE_SLOTS, STORE_WIDTH = 8, 9, 10  # width: elements of a row
+STORE_FIELDS = 11
+
+# NaN and infinity keep their meaning; only the order of sums and products may change.
+FAST = {"reassoc", "contract", "nsz", "arcp"}
+OPTIONS: dict[str, Any] = {"cache": True, "error_model": "numpy", "nogil": True, "fastmath": FAST}
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def fetch_add(typing_context: Any, array: Any, index: Any) -> Any:
+    """Add 1 to ``array[index]`` (int64) atomically and return the value before."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        address = cgutils.gep_inbounds(builder, data, args[1])
+        return builder.atomic_rmw("add", address, ir.Constant(ir.IntType(64), 1), "seq_cst")
+
+    return types.int64(array, types.intp), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def pointer(typing_context: Any, address: Any) -> Any:
+    """An int64 as the address that it is."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], cgutils.voidptr_t)
+
+    return types.voidptr(types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def as_float64(typing_context: Any, bits: Any) -> Any:
+    """The float64 with these bits."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.DoubleType())
+
+    return types.float64(types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def as_float32(typing_context: Any, bits: Any) -> Any:
+    """The float32 with these bits."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.FloatType())
+
+    return types.float32(types.int32), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def as_int32(typing_context: Any, number: Any) -> Any:
+    """The bits of a float32."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.IntType(32))
+
+    return types.int32(types.float32), generate
+
+
+@njit(inline="always", **OPTIONS)  # type: ignore[untyped-decorator]
+def exp2(x: Any) -> Any:
+    """2 ** x for float32 x <= 0, relative error under 3e-7; a form that vectorises. NaN stays NaN; -inf gives 0."""
+    clamped = np.float32(-126.0) if x < np.float32(-126.0) else x
+    whole = np.floor(clamped + np.float32(0.5))
+    f = clamped - whole
+    p = np.float32(1.54614447e-4)  # a Chebyshev fit of degree 6 on [-0.5, 0.5]
+    p = p * f + np.float32(1.34004282e-3)
+    p = p * f + np.float32(9.61805668e-3)
+    p = p * f + np.float32(5.55032723e-2)
+    p = p * f + np.float32(2.40226509e-1)
+    p = p * f + np.float32(6.93147207e-1)
+    p = p * f + np.float32(1.0)
+    power = p * as_float32(np.int32((np.int32(whole) + np.int32(127)) << np.int32(23)))
+    return np.float32(0.0) if x < np.float32(-126.0) else power
+
+
+def widen(element: Any) -> Any:
+    """A float32 element as it is; a bfloat16 element, given as the int16 with its bits, as float32."""
+    raise NotImplementedError("only compiled code calls this")
+
+
+@overload(widen, inline="always", strict=False)  # type: ignore[untyped-decorator]
+def _widen(element: Any) -> Any:
+    if isinstance(element, types.Float):
+        return lambda element: element
+    return lambda element: as_float32(np.int32(element) << np.int32(16))
+
+
+@njit(**OPTIONS)  # type: ignore[untyped-decorator]
+def fill_slots(slots: Any, table: Any, block_size: int, slot_base: int, first: int, count: int, limit: int) -> Any:
+    """Absolute slots of the tokens ``first`` to ``first + count``, by the block table. Returns -1, or a slot that lies
+    outside the cache's ``limit`` slots."""
+    block, offset = first // block_size, first % block_size
+    done = 0
+    while done < count:
+        run = min(block_size - offset, count - done)
+        slot = slot_base + np.int64(table[block]) * block_size + offset
+        if slot < 0 or slot + run > limit:
+            return slot if slot != -1 else np.int64(-2)
+        for i in range(run):
+            slots[done + i] = slot + i
+        done += run
+        block += 1
+        offset = 0
+    return np.int64(-1)
+
+
+@njit(**OPTIONS)  # type: ignore[untyped-decorator]
+def score_tokens(query: Any, keys: Any, slots: Any, count: int, scores: Any) -> None:
+    """scores[h, j] = query[h] . keys[slots[j], h's KV head]; each key is read once."""
+    kv_heads, dim = keys.shape[1], keys.shape[2]
+    group = query.shape[0] // kv_heads
+    for j in range(count):
+        slot = slots[j]
+        for kv_head in range(kv_heads):
+            for head in range(kv_head * group, kv_head * group + group):
+                total = np.float32(0.0)
+                for x in range(dim):
+                    total += query[head, x] * widen(keys[slot, kv_head, x])
+                scores[head, j] = total
+
+
+@njit(**OPTIONS)  # type: ignore[untyped-decorator]
+def softmax_parts(scores: Any, count: int, peaks: Any, sums: Any) -> None:
+    """Turn each head's scores into weights relative to their peak; keep the peak and the sum of the weights."""
+    for head in range(scores.shape[0]):
+        peak = scores[head, 0]
+        for j in range(1, count):
+            peak = max(peak, scores[head, j])
+        total = np.float32(0.0)
+        for j in range(count):
+            weight = exp2(scores[head, j] - peak)
+            scores[head, j] = weight
+            total += weight
+        peaks[head] = peak
+        sums[head] = total
+
+
+@njit(**OPTIONS)  # type: ignore[untyped-decorator]
+def weigh_values(scores: Any, values: Any, slots: Any, count: int, out: Any) -> None:
+    """out[h] = sum over j of scores[h, j] * values[slots[j], h's KV head]; four tokens at a time, each read once."""
+    kv_heads, dim = values.shape[1], values.shape[2]
+    group = scores.shape[0] // kv_heads
+    out[:, :] = np.float32(0.0)
+    whole = count - count % 4
+    for j in range(0, whole, 4):
+        a, b, c, d = slots[j], slots[j + 1], slots[j + 2], slots[j + 3]
+        for kv_head in range(kv_heads):
+            for head in range(kv_head * group, kv_head * group + group):
+                p, q, r, s = scores[head, j], scores[head, j + 1], scores[head, j + 2], scores[head, j + 3]
+                for x in range(dim):
+                    out[head, x] += (p * widen(values[a, kv_head, x]) + q * widen(values[b, kv_head, x])) + (
+                        r * widen(values[c, kv_head, x]) + s * widen(values[d, kv_head, x])
+                    )
+    for j in range(whole, count):
+        for kv_head in range(kv_heads):
+            for head in range(kv_head * group, kv_head * group + group):
+                for x in range(dim):
+                    out[head, x] += scores[head, j] * widen(values[slots[j], kv_head, x])
+
+
+@njit(**OPTIONS)  # type: ignore[untyped-decorator]
+def merge_parts(peaks: Any, sums: Any, parts: Any, out: Any) -> None:
+    """Join a row's items: peaks, sums [items, heads] and parts [items, heads, head_dim] into out [heads, head_dim]."""
+    items, heads, dim = parts.shape
+    for head in range(heads):
+        peak = peaks[0, head]
+        for item in range(1, items):
+            peak = max(peak, peaks[item, head])
+        total = np.float32(0.0)
+        out[head, :] = np.float32(0.0)
+        for item in range(items):
+            weight = exp2(peaks[item, head] - peak)
+            total += weight * sums[item, head]
+            for x in range(dim):
+                out[head, x] += weight * parts[item, head, x]
+        for x in range(dim):
+            out[head, x] = out[head, x] / total
+
+
+@njit(inline="always", **OPTIONS)  # type: ignore[untyped-decorator]
+def attend_items(args: Any, keys: Any, values: Any) -> None:
+    """Draw items from the shared counter until none is left."""
+    rows, heads, dim = args[ROWS], args[HEADS], args[HEAD_DIM]
+    items, sequences, threads = args[ITEMS], args[SEQUENCES], args[THREADS]
+    item_row = carray(pointer(args[ITEM_ROW]), (items,), np.int32)
+    first_item = carray(pointer(args[ROW_FIRST_ITEM]), (rows + 1,), np.int32)
+    row_query = carray(pointer(args[ROW_QUERY]), (rows,), np.int32)
+    row_sequence = carray(pointer(args[ROW_SEQUENCE]), (rows,), np.int32)
+    row_context = carray(pointer(args[ROW_CONTEXT]), (rows,), np.int32)
+    row_done = carray(pointer(args[ROW_DONE]), (rows,), np.int64)
+    table = carray(pointer(args[TABLE]), (sequences, args[TABLE_WIDTH]), np.int32)
+    block_size = carray(pointer(args[BLOCK_SIZE]), (sequences,), np.int32)
+    slot_base = carray(pointer(args[SLOT_BASE]), (sequences,), np.int64)
+    query = carray(pointer(args[QUERY]), (args[QUERY_ROWS], heads, dim), np.float32)
+    out = carray(pointer(args[OUT]), (args[QUERY_ROWS], heads, dim), np.float32)
+    peaks = carray(pointer(args[PART_PEAK]), (items, heads), np.float32)
+    sums = carray(pointer(args[PART_SUM]), (items, heads), np.float32)
+    parts = carray(pointer(args[PART_OUT]), (items, heads, dim), np.float32)
+    scale = np.float32(as_float64(args[SCALE_BITS]))
+
+    thread = fetch_add(args, NEXT_THREAD)
+    scaled = carray(pointer(args[SCRATCH_QUERY]), (threads, heads, dim), np.float32)[thread]
+    scores = carray(pointer(args[SCRATCH_SCORES]), (threads, heads, CHUNK), np.float32)[thread]
+    slots = carray(pointer(args[SCRATCH_SLOTS]), (threads, CHUNK), np.int64)[thread]
+
+    item = fetch_add(args, NEXT_ITEM)
+    while item < items:
+        row = item_row[item]
+        begin, end = first_item[row], first_item[row + 1]
+        sequence, first = row_sequence[row], (item - begin) * CHUNK
+        count = min(CHUNK, row_context[row] - first)
+        bad = fill_slots(slots, table[sequence], block_size[sequence], slot_base[sequence], first, count, args[SLOTS])
+        if bad == -1:
+            for head in range(heads):
+                for x in range(dim):
+                    scaled[head, x] = query[row_query[row], head, x] * scale
+            score_tokens(scaled, keys, slots, count, scores)
+            softmax_parts(scores, count, peaks[item], sums[item])
+            weigh_values(scores, values, slots, count, parts[item])
+        else:
+            args[BAD_SLOT] = bad
+        if fetch_add(row_done, row) == end - begin - 1:
+            row_done[row] = 0  # ready for the next layer
+            merge_parts(peaks[begin:end], sums[begin:end], parts[begin:end], out[row_query[row]])
+        item = fetch_add(args, NEXT_ITEM)
+
+
+@cfunc("void(voidptr)", cache=True, error_model="numpy", fastmath=FAST)  # type: ignore[untyped-decorator]
+def attend_float32(address: Any) -> None:
+    """Attention over float32 caches."""
+    args = carray(address, (ATTEND_FIELDS,), np.int64)
+    shape = (args[SLOTS], args[KV_HEADS], args[HEAD_DIM])
+    attend_items(args, carray(pointer(args[KEYS]), shape, np.float32), carray(pointer(args[VALUES]), shape, np.float32))
+
+
+@cfunc("void(voidptr)", cache=True, error_model="numpy", fastmath=FAST)  # type: ignore[untyped-decorator]
+def attend_bfloat16(address: Any) -> None:
+    """Attention over bfloat16 caches; query and output are float32."""
+    args = carray(address, (ATTEND_FIELDS,), np.int64)
+    shape = (args[SLOTS], args[KV_HEADS], args[HEAD_DIM])
+    attend_items(args, carray(pointer(args[KEYS]), shape, np.int16), carray(pointer(args[VALUES]), shape, np.int16))
+
+
+@njit(inline="always", **OPTIONS)  # type: ignore[untyped-decorator]
+def store_rows(args: Any, key: Any, value: Any, keys: Any, values: Any) -> None:
+    """Copy each row to its slot; check every slot before the first write."""
+    mapping = carray(pointer(args[STORE_MAPPING]), (args[STORE_ROWS],), np.int64)
+    for row in range(args[STORE_ROWS]):
+        if mapping[row] < -1 or mapping[row] >= args[STORE_SLOTS]:
+            args[BAD_SLOT] = mapping[row]
+            return
+    for row in range(args[STORE_ROWS]):
+        slot = mapping[row]
+        if slot >= 0:
+            for x in range(args[STORE_WIDTH]):
+                keys[slot, x] = key[row, x]
+            for x in range(args[STORE_WIDTH]):
+                values[slot, x] = value[row, x]
+
+
+@cfunc("void(voidptr)", cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def store_float32(address: Any) -> None:
+    """``store_kv`` for float32."""
+    args = carray(address, (STORE_FIELDS,), np.int64)
+    rows, slots = (args[STORE_ROWS], args[STORE_WIDTH]), (args[STORE_SLOTS], args[STORE_WIDTH])
+    store_rows(
+        args,
+        carray(pointer(args[STORE_KEY]), rows, np.int32),
+        carray(pointer(args[STORE_VALUE]), rows, np.int32),
+        carray(pointer(args[STORE_KEYS]), slots, np.int32),
+        carray(pointer(args[STORE_VALUES]), slots, np.int32),
+    )
+
+
+@cfunc("void(voidptr)", cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def store_bfloat16(address: Any) -> None:
+    """``store_kv`` for bfloat16."""
+    args = carray(address, (STORE_FIELDS,), np.int64)
+    rows, slots = (args[STORE_ROWS], args[STORE_WIDTH]), (args[STORE_SLOTS], args[STORE_WIDTH])
+    store_rows(
+        args,
+        carray(pointer(args[STORE_KEY]), rows, np.int16),
+        carray(pointer(args[STORE_VALUE]), rows, np.int16),
+        carray(pointer(args[STORE_KEYS]), slots, np.int16),
+        carray(pointer(args[STORE_VALUES]), slots, np.int16),
+    )

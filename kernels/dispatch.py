@@ -1,0 +1,131 @@
+"""Which attention runs here: picked by device and dtype, or by name, and said in the log."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from kernels.batch import PagedBatch
+
+log = logging.getLogger(__name__)
+
+CHOICES = ("auto", "triton", "cpu", "reference")
+
+
+class StoreKV(Protocol):
+    """See ``kernels.reference.store_kv``."""
+
+    def __call__(
+        self,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        key_cache: torch.Tensor,
+        value_cache: torch.Tensor,
+        slot_mapping: torch.Tensor,
+    ) -> None: ...
+
+
+class PagedAttention(Protocol):
+    """See ``kernels.reference.paged_attention``."""
+
+    def __call__(
+        self,
+        query: torch.Tensor,
+        key_cache: torch.Tensor,
+        value_cache: torch.Tensor,
+        batch: PagedBatch,
+        scale: float,
+    ) -> torch.Tensor: ...
+
+
+class WarmUp(Protocol):
+    """Compile or load whatever calls of this shape need, before the first request waits for it."""
+
+    def __call__(self, heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionBackend:
+    """One way to store keys and values and to attend to them. ``description`` is a phrase for people."""
+
+    name: str
+    description: str
+    store_kv: StoreKV
+    paged_attention: PagedAttention
+    warm_up: WarmUp
+
+
+def select_backend(device: torch.device, dtype: torch.dtype, requested: str = "auto") -> AttentionBackend:
+    """The attention for a cache of ``dtype`` on ``device``.
+
+    ``auto`` takes Triton on CUDA and the native path on a CPU, or, where that is impossible, the reference.
+
+    Raises:
+        ValueError: an unknown name, or a backend that cannot run there; the message says what can.
+    """
+    if requested not in CHOICES:
+        raise ValueError(f"unknown attention backend {requested!r}: choose one of {', '.join(CHOICES)}")
+    name, why = _auto(device, dtype) if requested == "auto" else (requested, "it was asked for by name")
+    if name == "triton":
+        backend = _triton(device)
+    elif name == "cpu":
+        backend = _cpu(device)
+    else:
+        backend = _reference()
+    log.info("attention: %s (%s) for %s on %s, because %s", backend.name, backend.description, dtype, device, why)
+    return backend
+
+
+def _auto(device: torch.device, dtype: torch.dtype) -> tuple[str, str]:
+    if device.type == "cuda":
+        from kernels import triton_paged
+
+        if triton_paged.AVAILABLE:
+            return "triton", "the device is CUDA"
+        return "reference", "the device is CUDA, but Triton is not installed"
+    if device.type == "cpu":
+        from kernels import cpu_paged
+
+        if cpu_paged.is_native(dtype):
+            return "cpu", "the device is a CPU"
+        return "reference", "the native CPU path needs Numba and float32 or bfloat16"
+    return "reference", f"there are no kernels for {device.type}"
+
+
+def _triton(device: torch.device) -> AttentionBackend:
+    from kernels import triton_paged
+
+    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+    if not triton_paged.AVAILABLE:
+        raise ValueError("attention backend 'triton' needs the package triton (Linux): pip install triton, or use auto")
+    if device.type != "cuda" and not interpreted:
+        raise ValueError(
+            f"attention backend 'triton' runs on CUDA, not on {device.type}: use auto, or set TRITON_INTERPRET=1 to "
+            "run it, slowly, in Triton's interpreter"
+        )
+    description = "Triton kernels in the interpreter" if interpreted else "Triton kernels"
+    return AttentionBackend(
+        "triton", description, triton_paged.store_kv, triton_paged.paged_attention, triton_paged.warm_up
+    )
+
+
+def _cpu(device: torch.device) -> AttentionBackend:
+    from kernels import cpu_paged
+
+    if device.type != "cpu":
+        raise ValueError(f"attention backend 'cpu' runs on a CPU, not on {device.type}: use auto or reference")
+    return AttentionBackend(
+        "cpu", "native CPU kernels", cpu_paged.store_kv, cpu_paged.paged_attention, cpu_paged.warm_up
+    )
+
+
+def _reference() -> AttentionBackend:
+    from kernels import reference
+
+    return AttentionBackend(
+        "reference", "plain PyTorch, slow", reference.store_kv, reference.paged_attention, reference.warm_up
+    )
