@@ -26,7 +26,8 @@ class Event(msgspec.Struct, frozen=True, tag_field="type", tag=_snake):
 class RequestArrived(Event, frozen=True, tag_field="type", tag=_snake):
     """A request has passed the checks at submission and waits.
 
-    ``source`` tells who asked: ``page``, ``api`` or ``scene`` (the arena's own opening requests).
+    ``source`` tells who asked: ``page``, ``api``, or the arena's own opening scene: ``earlier`` for those that come and
+    go before anyone looks, ``scene`` for the one that is left.
     """
 
     request: int
@@ -207,7 +208,7 @@ class ArenaState(msgspec.Struct):
     """The true state of an arena at the end of an envelope; a reducer of events must arrive at the same.
 
     Requests, sequences and blocks are sorted by number. Blocks that are free do not appear. At most the last 64
-    finished or aborted requests (and their sequences) are kept.
+    finished or aborted requests by number (and their sequences) are kept. ``partition`` is that of the last step.
     """
 
     manager: str

@@ -107,17 +107,7 @@ class Shutdown(Command, frozen=True, tag="shutdown"):
 
 
 AnyCommand = (
-    OpenArena
-    | CloseArena
-    | Submit
-    | Abort
-    | Pause
-    | Resume
-    | RunStep
-    | SetPace
-    | Reset
-    | TakeSnapshot
-    | Shutdown
+    OpenArena | CloseArena | Submit | Abort | Pause | Resume | RunStep | SetPace | Reset | TakeSnapshot | Shutdown
 )
 
 

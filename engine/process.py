@@ -1,0 +1,106 @@
+"""The engine process: commands come in on standard input, replies go out on standard output, logs on standard error.
+
+    python -m engine.process '{"model": "default", ...}'      (an EngineConfig as JSON)
+
+It ends when its standard input closes, so it never outlives the server that started it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import sys
+import threading
+import time
+from typing import BinaryIO
+
+import msgspec
+
+from engine.config import EngineConfig
+from engine.messages import AnyCommand, AnyReply, Shutdown, Status
+from engine.wire import decode_command, encode, read_body
+
+log = logging.getLogger("engine")
+INBOX_LIMIT = 1024
+COMMANDS_PER_STEP = 64
+
+
+class Pipe:
+    """Frames of the two pipes. A thread reads commands, so that a long step never blocks the writer on the other side."""
+
+    def __init__(self, source: BinaryIO, sink: BinaryIO) -> None:
+        self._source = source
+        self._sink = sink
+        self._inbox: queue.Queue[AnyCommand | None] = queue.Queue(INBOX_LIMIT)
+        threading.Thread(target=self._read, daemon=True, name="commands").start()
+
+    def send(self, reply: AnyReply) -> None:
+        self._sink.write(encode(reply))
+        self._sink.flush()
+
+    def receive(self, timeout: float | None) -> AnyCommand | None:
+        """The next command; waits up to ``timeout`` seconds (None: for ever), then raises queue.Empty. None at the end."""
+        return self._inbox.get(block=timeout != 0, timeout=timeout or None)
+
+    def _read(self) -> None:
+        while (body := read_body(self._source)) is not None:
+            try:
+                self._inbox.put(decode_command(body))
+            except msgspec.DecodeError:
+                log.exception("a command could not be read and is dropped")
+        self._inbox.put(None)
+
+
+def serve(pipe: Pipe, config: EngineConfig, verify: bool) -> None:
+    """Load the model, then carry out commands and run steps until told to stop."""
+    pipe.send(Status("loading", "starting PyTorch", 0.0))
+    # Imported here: it takes seconds, and the page should say so meanwhile.
+    from engine.arena import Limits
+    from engine.commands import Commands
+    from engine.engine import Engine
+    from engine.model_loader import load
+
+    loaded = load(config, lambda stage, progress: pipe.send(Status("loading", stage, round(0.1 + 0.9 * progress, 3))))
+    limits = Limits(loaded.info.max_model_len, config.max_sequences, eos=loaded.eos)
+    engine = Engine(loaded.runner, loaded.vocabulary, limits, config.token_budget, config.seed, verify)
+    commands = Commands(engine, pipe.send)
+    log.info("ready: %s", loaded.info)
+    pipe.send(Status("ready", "", 1.0, loaded.info))
+    while True:
+        wait = engine.next_due(time.monotonic())
+        try:
+            # At most so many between two steps: whoever floods the engine with commands must not stop it.
+            for _ in range(COMMANDS_PER_STEP):
+                command = pipe.receive(wait)
+                if command is None or isinstance(command, Shutdown):
+                    return
+                commands.carry_out(command)
+                wait = 0
+        except queue.Empty:
+            pass
+        for place in engine.step():
+            commands.tell(place)
+
+
+def main() -> None:
+    logging.basicConfig(
+        level=os.environ.get("LOG_LEVEL", "INFO").upper(), format="%(name)s: %(message)s", stream=sys.stderr
+    )
+    config = msgspec.json.decode(sys.argv[1] if len(sys.argv) > 1 else "{}", type=EngineConfig)
+    # Whatever a library prints must not run into the frames: keep the pipe, and point standard output at the log.
+    sink = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    pipe = Pipe(sys.stdin.buffer, sink)
+    try:
+        serve(pipe, config, verify=os.environ.get("PAGED_VERIFY") == "1")
+    except BrokenPipeError:
+        log.info("the server is gone")
+    except Exception as error:
+        log.exception("the engine stops")
+        pipe.send(Status("failed", str(error)))
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
