@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 from dataclasses import dataclass
@@ -82,9 +83,7 @@ def select_backend(device: torch.device, dtype: torch.dtype, requested: str = "a
 
 def _auto(device: torch.device, dtype: torch.dtype) -> tuple[str, str]:
     if device.type == "cuda":
-        from kernels import triton_paged
-
-        if triton_paged.AVAILABLE:
+        if _has_triton():
             return "triton", "the device is CUDA"
         return "reference", "the device is CUDA, but Triton is not installed"
     if device.type == "cpu":
@@ -96,17 +95,21 @@ def _auto(device: torch.device, dtype: torch.dtype) -> tuple[str, str]:
     return "reference", f"there are no kernels for {device.type}"
 
 
-def _triton(device: torch.device) -> AttentionBackend:
-    from kernels import triton_paged
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
 
+
+def _triton(device: torch.device) -> AttentionBackend:
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
-    if not triton_paged.AVAILABLE:
+    if not _has_triton():
         raise ValueError("attention backend 'triton' needs the package triton (Linux): pip install triton, or use auto")
     if device.type != "cuda" and not interpreted:
         raise ValueError(
             f"attention backend 'triton' runs on CUDA, not on {device.type}: use auto, or set TRITON_INTERPRET=1 to "
             "run it, slowly, in Triton's interpreter"
         )
+    from kernels import triton_paged
+
     description = "Triton kernels in the interpreter" if interpreted else "Triton kernels"
     return AttentionBackend(
         "triton", description, triton_paged.store_kv, triton_paged.paged_attention, triton_paged.warm_up
