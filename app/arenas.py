@@ -1,0 +1,282 @@
+"""The hub between sockets and engine: all arenas by name, who gets one, and how long it is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Sequence
+
+from app.admission import API_ARENA, Admission, Visitor
+from app.arena import Arena, Client, Shape
+from app.engine_client import Answer, EngineClient
+from app.errors import Invalid
+from app.generations import Generations
+from app.outbox import Outbox
+from app.server_messages import status_text
+from app.settings import Settings
+from engine.messages import (
+    ArenaClosed,
+    CloseArena,
+    Done,
+    Failed,
+    ModelInfo,
+    Output,
+    Pause,
+    Reset,
+    Resume,
+    SnapshotTaken,
+    Status,
+    Stepped,
+    TakeSnapshot,
+)
+
+log = logging.getLogger("paged.arenas")
+
+
+class Arenas:
+    """Owns the engine's supervisor and listens to it. All methods run in the event loop and none of them waits.
+
+    Attributes:
+        api: the arena of API requests that name no other; opened as soon as the engine is ready, no visitor's.
+    """
+
+    def __init__(self, settings: Settings, engine_command: Sequence[str]) -> None:
+        self.engine = EngineClient(engine_command, self, settings.engine_timeout_s)
+        self.generations = Generations()
+        self.clients: set[Client] = set()
+        self.api: Arena | None = None
+        self._settings = settings
+        self._arenas: dict[str, Arena] = {}
+        self._admission = Admission(settings, self.engine, self._arenas, self._welcome)
+        self._reopened = False
+
+    # --- sockets ---------------------------------------------------------------------------------------------------
+
+    def connect(self) -> Client:
+        """A new socket. Raises Invalid over the limit."""
+        limit = self._settings.max_sockets
+        if len(self.clients) >= limit:
+            raise Invalid(
+                "too_many_sockets", "", f"{len(self.clients)} sockets are open; the limit is {limit}. Try again later."
+            )
+        client = Client(Outbox(self._settings.client_queue))
+        self.clients.add(client)
+        client.outbox.news("status", status_text(self.engine.status))
+        return client
+
+    def disconnect(self, client: Client) -> None:
+        """A socket is gone. The arenas that it alone drove pause at once and close after the grace period."""
+        self.clients.discard(client)
+        self._admission.leave(client)
+        for arena in list(client.arenas):
+            drove = client in arena.drivers
+            arena.leave(client)
+            if drove and not arena.drivers:
+                self._begin_grace(arena)
+
+    def catch_up(self, client: Client) -> None:
+        """The client has taken everything that was left for it: whatever it missed comes as snapshots."""
+        for arena in client.arenas:
+            self._refresh(arena)
+
+    # --- opening and closing ---------------------------------------------------------------------------------------
+
+    def open(self, client: Client, ref: int, shape: Shape) -> None:
+        """A new arena for ``client``, now or when its turn comes. Raises Invalid when it carries too many."""
+        self._check_room(client)
+        self._admission.join(Visitor(client, ref, shape))
+
+    def reattach(
+        self, client: Client, ref: int, arena: Arena, drive: bool, epoch: int | None, since: int | None
+    ) -> None:
+        """Join an arena that exists, from envelope ``since`` of ``epoch`` on where that is still known."""
+        if arena not in client.arenas:
+            self._check_room(client)
+        arena.join(client, drive)
+        client.outbox.reply(arena.opened(ref, drive))
+        if epoch is None or since is None or not arena.replay(client, epoch, since):
+            self._refresh(arena)
+        if drive:
+            self._end_grace(arena)
+
+    def close(self, arena: Arena, reason: str) -> None:
+        """End ``arena`` for everyone; the next in line gets its place."""
+        self.engine.send(CloseArena(0, arena.name, reason), lambda _: None)
+        self._forget(arena, reason)
+
+    def by_secret(self, secret: str) -> Arena | None:
+        """The visitor's arena that ``secret`` may drive."""
+        return next((arena for arena in self._visitors_arenas() if _same(arena.drive_secret, secret)), None)
+
+    def by_view_id(self, view_id: str) -> Arena | None:
+        """The visitor's arena that ``view_id`` may watch."""
+        return next((arena for arena in self._visitors_arenas() if _same(arena.view_id, view_id)), None)
+
+    @property
+    def visitors(self) -> int:
+        """Arenas of visitors, those included that are being opened."""
+        return self._admission.visitors
+
+    @property
+    def waiting(self) -> int:
+        """Visitors in line."""
+        return self._admission.waiting
+
+    @property
+    def largest(self) -> int:
+        """Slots of the largest arena that a visitor may ask for."""
+        model = self.engine.status.model
+        if model is None or self.api is None:
+            return self._settings.max_arena_slots
+        api = self.api.shape.block_size * self.api.shape.num_blocks
+        return min(self._settings.max_arena_slots, model.slots - api)
+
+    def shut_down(self) -> None:
+        """The site is closing: no timer fires any more."""
+        for arena in self._arenas.values():
+            if arena.grace is not None:
+                arena.grace.cancel()
+
+    # --- driving ---------------------------------------------------------------------------------------------------
+
+    async def reset(self, arena: Arena, shape: Shape) -> None:
+        """Start ``arena`` over, in a new epoch. Raises Invalid, EngineUnavailable."""
+
+        def at_once(answer: Answer | None) -> None:
+            # Whatever comes next does not continue what the viewers have seen; if it failed, no harm is done.
+            arena.suspend()
+            if isinstance(answer, Done):
+                arena.epoch += 1
+                arena.shape = shape
+                self._admission.room_was_made()
+            self._refresh(arena)
+
+        arena.suspend()
+        await self.engine.request(Reset(0, arena.name, shape.block_size, shape.num_blocks, shape.scene), at_once)
+
+    # --- what the engine says --------------------------------------------------------------------------------------
+
+    def on_status(self, status: Status) -> None:
+        text = status_text(status)
+        for client in self.clients:
+            client.outbox.news("status", text)
+        if status.state == "ready" and status.model is not None and not self._reopened:
+            self._reopened = True
+            self._open_api(status.model)
+            for arena in self._visitors_arenas():
+                self._reopen(arena)
+            self._admission.room_was_made()
+
+    def on_stepped(self, stepped: Stepped) -> None:
+        arena = self._arenas.get(stepped.step.arena)
+        if arena is not None:
+            arena.publish(stepped.step)
+
+    def on_output(self, output: Output) -> None:
+        self.generations.pass_on(output)
+
+    def on_arena_closed(self, closed: ArenaClosed) -> None:
+        arena = self._arenas.get(closed.arena)
+        if arena is not None:
+            self._forget(arena, closed.reason)
+
+    def on_lost(self) -> None:
+        self._reopened = False
+        self.generations.lose("the engine was lost in the middle of this request; send it again in a moment.")
+        for arena in self._arenas.values():
+            arena.epoch += 1
+            arena.paused = False
+            arena.suspend()
+
+    # --- within ----------------------------------------------------------------------------------------------------
+
+    def _visitors_arenas(self) -> list[Arena]:
+        return [arena for arena in self._arenas.values() if arena.name != API_ARENA]
+
+    def _check_room(self, client: Client) -> None:
+        limit = self._settings.max_arenas_per_socket
+        count = len(client.arenas) + self._admission.count(client)
+        if count >= limit:
+            raise Invalid(
+                "too_many_arenas",
+                "",
+                f"this socket has {count} arenas, open or asked for; the limit is {limit}. Close one of them first.",
+            )
+
+    def _welcome(self, arena: Arena, visitor: Visitor) -> None:
+        if visitor.client not in self.clients:
+            self.close(arena, "its page has gone")
+            return
+        arena.join(visitor.client, drive=True)
+        visitor.client.outbox.reply(arena.opened(visitor.ref, drive=True))
+        self._refresh(arena)
+
+    def _reopen(self, arena: Arena) -> None:
+        def on_answer(answer: Answer | None) -> None:
+            if isinstance(answer, Failed):
+                self._forget(arena, f"it could not be reopened: {answer.message}")
+            elif isinstance(answer, Done):
+                self._refresh(arena)
+
+        self.engine.send(arena.open_command(), on_answer)
+        if not arena.drivers and arena.shape.scene == "empty":  # the others pause by themselves
+            arena.resume_on_return = True
+            self.engine.send(Pause(0, arena.name), lambda _: None)
+
+    def _open_api(self, model: ModelInfo) -> None:
+        size = self._settings.api_block_size
+        # Half of a small cache at most: visitors need theirs.
+        blocks = max(1, min(self._settings.api_slots, model.slots // 2) // size)
+        epoch = self.api.epoch if self.api is not None else 0
+        arena = Arena(API_ARENA, Shape(size, blocks, 0.0, "empty"), self._settings.log_envelopes)
+        arena.epoch = epoch
+        self.api = self._arenas[API_ARENA] = arena
+
+        def on_answer(answer: Answer | None) -> None:
+            if isinstance(answer, Failed):
+                log.error("the arena of the API could not be opened: %s", answer.message)
+
+        self.engine.send(arena.open_command(), on_answer)
+
+    def _forget(self, arena: Arena, reason: str) -> None:
+        self._arenas.pop(arena.name, None)
+        if arena.grace is not None:
+            arena.grace.cancel()
+            arena.grace = None
+        self.generations.lose(f"the arena of this request was closed: {reason}.", arena.name)
+        arena.dissolve(reason)
+        self._admission.room_was_made()
+
+    def _begin_grace(self, arena: Arena) -> None:
+        if arena.name not in self._arenas or arena.grace is not None:
+            return
+        arena.resume_on_return = not arena.paused
+        self.engine.send(Pause(0, arena.name), lambda _: None)
+        seconds = self._settings.arena_grace_s
+        arena.grace = asyncio.get_running_loop().call_later(
+            seconds, self.close, arena, f"its page has been away for {seconds:g} s"
+        )
+
+    def _end_grace(self, arena: Arena) -> None:
+        if arena.grace is None:
+            return
+        arena.grace.cancel()
+        arena.grace = None
+        if arena.resume_on_return:
+            self.engine.send(Resume(0, arena.name), lambda _: None)
+
+    def _refresh(self, arena: Arena) -> None:
+        """Ask the engine for a snapshot if anyone needs one and none is on its way."""
+        token = arena.ask()
+        if token is None:
+            return
+
+        def on_answer(answer: Answer | None) -> None:
+            arena.answer(token, answer.snapshot if isinstance(answer, SnapshotTaken) else None)
+
+        self.engine.send(TakeSnapshot(0, arena.name), on_answer)
+
+
+def _same(secret: str, given: str) -> bool:
+    return secrets.compare_digest(secret.encode(), given.encode("utf-8", "replace"))

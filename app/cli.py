@@ -1,0 +1,131 @@
+"""The command line: ``paged serve``."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import socket
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any, get_args
+
+import typer
+from pydantic import ValidationError
+
+from app.settings import Settings
+
+GRACEFUL_S = 5
+
+app = typer.Typer(
+    help="Virtual Memory for the KV Cache: a live explainer of PagedAttention.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+
+@app.callback()
+def _root() -> None:
+    """Keeps ``serve`` a subcommand while it is the only one."""
+
+
+def _with_settings(function: Callable[[Settings], None]) -> Callable[..., None]:
+    """Give a command one option for each setting; an option beats the environment, which beats the default."""
+
+    def command(**given: Any) -> None:
+        chosen = {name: value for name, value in given.items() if value is not None}
+        try:
+            settings = Settings(**chosen)
+        except ValidationError as error:
+            for problem in error.errors():
+                name = str(problem["loc"][0])
+                typer.echo(
+                    f"{name.upper()} is {problem['input']!r}: {problem['msg']}. See paged serve --help.", err=True
+                )
+            raise typer.Exit(2) from None
+        function(settings)
+
+    parameters = []
+    for name, field in Settings.model_fields.items():
+        choices = get_args(field.annotation)
+        among = f" One of {', '.join(choices)}." if choices else ""
+        option = typer.Option(
+            f"--{name.replace('_', '-')}",
+            help=f"{field.description}{among} Environment: {name.upper()}. Default: {_shown(field.default)}.",
+            show_default=False,
+        )
+        kind: Any = str if choices else field.annotation
+        parameters.append(
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]
+            )
+        )
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    command.__doc__ = function.__doc__
+    return command
+
+
+def _shown(default: object) -> str:
+    return str(default) if default != "" else "none"
+
+
+def _serve(settings: Settings) -> None:
+    """Serve the explainer, its engine and the OpenAI-compatible API until Ctrl-C."""
+    listener = _listen(settings.host, settings.port)
+    # Imported here, so that --help and a port that is taken are answered at once.
+    import uvicorn
+
+    from app.arena_socket import OVERSIZE
+    from app.main import create_app
+
+    host, port = listener.getsockname()[:2]
+    address = f"http://{'[' + host + ']' if ':' in host else host}:{port}"
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            print(f"Serving on {address} (Ctrl-C to stop)", flush=True)
+
+    os.environ["LOG_LEVEL"] = settings.log_level  # for the engine process, which has its own log
+    logging.basicConfig(
+        level=settings.log_level.upper(), format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    config = uvicorn.Config(
+        create_app(settings),
+        log_level="warning" if settings.log_level == "info" else settings.log_level,
+        log_config=None,
+        access_log=settings.log_level == "debug",
+        ws_max_size=settings.max_message_bytes * OVERSIZE,
+        ws_per_message_deflate=False,  # one encoded envelope goes to all viewers; compressing it for each costs the step
+        timeout_graceful_shutdown=GRACEFUL_S,
+    )
+    Server(config).run([listener])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Take the address before anything slow happens. Exits with the reason and the way out when it is not to be had."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        reason = error.strerror or error
+        typer.echo(f"Cannot listen on {host} port {port}: {reason}. Choose another with HOST and PORT.", err=True)
+        raise typer.Exit(1) from None
+    listener.set_inheritable(False)
+    return listener
+
+
+app.command("serve")(_with_settings(_serve))
+
+
+def main() -> None:
+    """Entry point of the ``paged`` command."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""What a browser may say on the socket: one JSON object per text frame, told apart by ``type``.
+
+Each message carries ``ref``, a number of the client's own that the answer repeats.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from app.errors import Invalid
+
+MAX_REF = 2**53 - 1  # the largest whole number that every JSON reader keeps exact
+Ref = Annotated[int, msgspec.Meta(ge=0, le=MAX_REF)]
+
+
+class OpenParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Shape of a new arena; ``pace_ms`` is the least time between two steps."""
+
+    block_size: int = 4
+    num_blocks: int = 48
+    pace_ms: float = 250.0
+
+
+class ResetParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """None keeps what the arena has."""
+
+    block_size: int | None = None
+    num_blocks: int | None = None
+
+
+class SetParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    pace_ms: float
+
+
+class ClientMessage(msgspec.Struct, frozen=True, tag_field="type", forbid_unknown_fields=True):
+    """Base of all client messages."""
+
+    ref: Ref
+
+
+class Open(ClientMessage, frozen=True, tag="open"):
+    """A new arena; or, with ``drive_secret`` or ``view_id``, one that exists, from envelope ``since`` on."""
+
+    scene: Literal["growing", "empty"] = "growing"
+    params: OpenParams = OpenParams()
+    drive_secret: str | None = None
+    view_id: str | None = None
+    epoch: int | None = None
+    since: int | None = None
+
+
+class ArenaMessage(ClientMessage, frozen=True):
+    """Base of the messages that drive an arena; they need a socket that opened it with the secret."""
+
+    arena: str
+
+
+class Submit(ArenaMessage, frozen=True, tag="submit"):
+    """A prompt, greedy unless told otherwise; the fields after it are those of ``engine.messages.Sampling``."""
+
+    prompt: str
+    max_tokens: int = 64
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int | None = None
+    stop: list[str] = []
+    ignore_eos: bool = False
+
+
+class Abort(ArenaMessage, frozen=True, tag="abort"):
+    request: int
+
+
+class Pause(ArenaMessage, frozen=True, tag="pause"):
+    pass
+
+
+class Resume(ArenaMessage, frozen=True, tag="resume"):
+    pass
+
+
+class RunStep(ArenaMessage, frozen=True, tag="step"):
+    pass
+
+
+class Close(ArenaMessage, frozen=True, tag="close"):
+    pass
+
+
+class Reset(ArenaMessage, frozen=True, tag="reset"):
+    scene: Literal["growing", "empty"] = "empty"
+    params: ResetParams = ResetParams()
+
+
+class Set(ArenaMessage, frozen=True, tag="set"):
+    params: SetParams
+
+
+AnyClientMessage = Open | Submit | Abort | Pause | Resume | RunStep | Close | Reset | Set
+
+TYPES = ("open", "submit", "abort", "pause", "resume", "step", "reset", "close", "set")
+
+_messages = msgspec.json.Decoder(AnyClientMessage)
+_anything = msgspec.json.Decoder()
+
+
+class Misfit(msgspec.Struct, frozen=True):
+    """A message that could not be read, with as much of its address as could, for the answer."""
+
+    problem: Invalid
+    ref: int | None = None
+    arena: str | None = None
+
+
+def decode(text: str) -> AnyClientMessage | Misfit:
+    """One frame of text taken apart. Never raises: a bad message comes back as a ``Misfit``."""
+    try:
+        raw: Any = _anything.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        return Misfit(Invalid("bad_json", "", f"the message is not JSON ({error}); send one JSON object per frame."))
+    if not isinstance(raw, dict):
+        return Misfit(Invalid("bad_json", "", f"the message is {_show(raw)}; send one JSON object per frame."))
+    ref, arena, kind = raw.get("ref"), raw.get("arena"), raw.get("type")
+    ref = ref if isinstance(ref, int) and not isinstance(ref, bool) and 0 <= ref <= MAX_REF else None
+    arena = arena if isinstance(arena, str) else None
+    if kind not in TYPES:
+        problem = Invalid("unknown_type", "type", f"type is {_show(kind)}; it must be one of {', '.join(TYPES)}.")
+        return Misfit(problem, ref, arena)
+    try:
+        return _messages.decode(text)
+    except msgspec.DecodeError as error:
+        return Misfit(_explain(error, raw), ref, arena)
+
+
+def _explain(error: msgspec.DecodeError, raw: dict[str, Any]) -> Invalid:
+    """msgspec's complaint with the field in our notation and the offending value."""
+    what, _, where = str(error).partition(" - at `$")
+    field = where.rstrip("`").lstrip(".")
+    named = re.search(r"field `(\w+)`", what)
+    if named:
+        field = f"{field}.{named[1]}" if field else named[1]
+        code = "missing_field" if "required" in what else "unknown_field"
+        way_out = "Add it." if code == "missing_field" else "Leave it out or correct its name."
+        return Invalid(code, field, f"{what}. {way_out}")
+    value: Any = raw
+    for part in re.findall(r"\w+", field):
+        value = value[int(part)] if isinstance(value, list) and part.isdigit() else value.get(part)
+    return Invalid("wrong_type", field, f"{field} is {_show(value)}: {what}.")
+
+
+def _show(value: object) -> str:
+    """``value`` as JSON, cut to a length that fits into a sentence."""
+    text = json.dumps(value)
+    return text if len(text) <= 40 else text[:40] + "..."
