@@ -7,7 +7,7 @@ import logging
 import secrets
 from collections.abc import Sequence
 
-from app.admission import API_ARENA, Admission, Visitor
+from app.admission import API_ARENA, Admission
 from app.arena import Arena, Client, Shape
 from app.engine_client import Answer, EngineClient
 from app.errors import Invalid
@@ -15,6 +15,7 @@ from app.generations import Generations
 from app.outbox import Outbox
 from app.server_messages import status_text
 from app.settings import Settings
+from app.waiting_line import Visitor
 from engine.messages import (
     ArenaClosed,
     CloseArena,

@@ -17,7 +17,9 @@ from engine.config import EngineConfig
 class Settings(BaseSettings):
     """Settings of ``paged serve``. Raises pydantic's ``ValidationError``, which names the setting and the bound."""
 
-    model_config = SettingsConfigDict(env_prefix="", extra="forbid", frozen=True, protected_namespaces=())
+    model_config = SettingsConfigDict(
+        env_prefix="", env_ignore_empty=True, extra="forbid", frozen=True, protected_namespaces=()
+    )
 
     host: str = Field(default="127.0.0.1", description="Address to listen on; 0.0.0.0 for every interface.")
     port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
