@@ -33,26 +33,43 @@ export class ArenaClient {
     this.closed = false;
     /** The engine is not paused, as far as is known. */
     this.running = false;
-    this.socket.addEventListener("up", () => this.#open());
+    /** A new epoch is expected, because we asked for it. */
+    this.resetting = false;
+    this.ears = new AbortController();
+    const { signal } = this.ears;
+    this.socket.addEventListener("up", () => this.#open(), { signal });
     this.socket.addEventListener("down", () => {
       this.running = false;
       this.listener.detached();
+    }, { signal });
+    this.socket.addEventListener("message", (event) => this.#receive(/** @type {CustomEvent} */ (event).detail), { signal });
+    this.socket.addEventListener("leaving", () => this.#leave(), { signal });
+    queueMicrotask(() => {
+      if (signal.aborted) return;
+      if (this.socket.status) this.listener.status(this.socket.status);
+      if (this.socket.up) this.#open();
     });
-    this.socket.addEventListener("message", (event) => this.#receive(/** @type {CustomEvent} */ (event).detail));
-    this.socket.addEventListener("leaving", () => {
-      if (this.arena) this.socket.tell({ type: "close", arena: this.arena });
-    });
-    if (this.socket.status) this.listener.status(this.socket.status);
-    if (this.socket.up) this.#open();
+  }
+
+  #leave() {
+    if (this.arena) this.socket.tell({ type: "close", arena: this.arena });
+  }
+
+  /** The figure has gone from the page: its memory is given back. */
+  close() {
+    this.#leave();
+    this.closed = true;
+    this.ears.abort();
   }
 
   get attached() {
     return this.socket.up && this.arena !== null && !this.closed && this.openRef < 0;
   }
 
-  /** Opens the arena: the one we had, from where we had it, or else a new one. */
+  /** Opens the arena: the one we had, from where we had it, or else a new one as soon as the model is there. */
   #open() {
-    if (this.closed || this.openRef >= 0) return;
+    if (this.closed || this.openRef >= 0 || !this.socket.up) return;
+    if (!this.secret && this.socket.status?.state !== "ready") return;
     const again = this.secret
       ? { type: "open", drive_secret: this.secret, epoch: this.epoch, since: this.seq }
       : { type: "open", scene: this.scene, params: this.params };
@@ -84,13 +101,14 @@ export class ArenaClient {
   /** Asks for what is missing, or a snapshot: the log has a gap or makes no sense. @param {boolean} [afresh] */
   resync(afresh = false) {
     if (afresh) this.seq = -1;
-    if (this.socket.up) this.#open();
+    this.#open();
   }
 
   /** @param {import("./types.js").Incoming} message */
   #receive(message) {
     if (message.kind === "status") {
       this.listener.status(message);
+      if (message.state === "ready" && this.arena === null) this.#open();
       return;
     }
     if (message.kind === "queued") {
@@ -110,7 +128,8 @@ export class ArenaClient {
 
   /** @param {Snapshot} message */
   #snapshot(message) {
-    const restarted = this.seq >= 0 && message.epoch !== this.epoch;
+    const restarted = this.seq >= 0 && message.epoch !== this.epoch && !this.resetting;
+    this.resetting = false;
     this.epoch = message.epoch;
     this.seq = message.seq;
     this.running = !message.state.paused;
@@ -130,7 +149,7 @@ export class ArenaClient {
   reopen() {
     this.closed = false;
     this.#forget();
-    if (this.socket.up) this.#open();
+    this.#open();
   }
 
   /** @param {Record<string, unknown>} message */
@@ -174,7 +193,13 @@ export class ArenaClient {
 
   /** The scene from its start, with another block size if given. @param {{block_size: number, num_blocks: number}} params */
   async reset(params) {
-    await this.#ask({ type: "reset", scene: this.scene, params });
-    this.params = { ...this.params, ...params };
+    this.resetting = true;
+    try {
+      await this.#ask({ type: "reset", scene: this.scene, params });
+      this.params = { ...this.params, ...params };
+    } catch (why) {
+      this.resetting = false;
+      throw why;
+    }
   }
 }

@@ -1,0 +1,114 @@
+// @ts-check
+/** Chapter three: its words follow the figure, and its phrases set the figure to a state. No number is written down. */
+import { say } from "../core/dom.js";
+import { inWords, plural, series } from "../core/words.js";
+
+/** @typedef {import("../widgets/block-table.js").PagedBlockTable} Figure */
+
+const SECOND_PROMPT = "Paging lets a computer";
+
+/** What the opening request looked like when its prompt had been read; null while that is not known.
+ * @param {Figure} figure */
+function opening(figure) {
+  const session = figure.session;
+  const request = session?.opening;
+  if (!session || !request) return null;
+  const position = session.prefilled;
+  const state = session.log.stateAt(position);
+  const sequence = state.sequences.find((s) => s.request === request.request);
+  if (!sequence?.table.length) return null;
+  const last = state.blocks.find((b) => b.block === sequence.table[sequence.table.length - 1]);
+  const room = state.block_size - (last?.tokens.length ?? 0);
+  return { session, request, position, sequence, size: state.block_size, room, names: session.names };
+}
+
+/** @param {string} text */
+function capital(text) {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+/** @param {number} room slots left in the last block */
+function roomSentence(room) {
+  if (room === 0) return "No slot is left in the block that is there, so";
+  return `${capital(inWords(room))} more ${room === 1 ? "token fits" : "tokens fit"} into the block that is there. The one after does not, so`;
+}
+
+/** @param {HTMLElement} chapter @param {Figure} figure */
+export function growing(chapter, figure) {
+  /** @param {string} name @param {string} text */
+  const fill = (name, text) => chapter.querySelectorAll(`[data-fill="${name}"]`).forEach((node) => say(node, text));
+
+  /** @param {string} name @param {number} request @param {import("../core/names.js").Names} names */
+  const name = (name, request, names) => chapter.querySelectorAll(`[data-fill="${name}"]`).forEach((node) => {
+    say(node, names.letter(request));
+    node.className = `req ${names.hue(request)}`;
+  });
+
+  let known = "";
+  const words = () => {
+    const now = opening(figure);
+    if (!now) return;
+    const { sequence, size, room, request, names, session } = now;
+    const next = Math.max(...session.log.head.requests.filter((r) => r.source !== "earlier").map((r) => r.request), request.request);
+    const second = Math.max(request.request + 1, next);
+    const key = JSON.stringify([sequence.table, size, room, request.request, names.offset, second, session.kind]);
+    if (key === known) return;
+    known = key;
+    name("first", request.request, names);
+    name("second", second, names);
+    fill("tokens", inWords(request.prompt_tokens));
+    fill("size", inWords(size));
+    fill("count", sequence.table.length === 1 ? "one block" : `${inWords(sequence.table.length)} blocks`);
+    fill("blocks", series(sequence.table.map(String), ", then "));
+    fill("room", roomSentence(room));
+    fill("where", session.kind === "live" ? "here, just now" : "in this recording");
+  };
+
+  const measured = () => {
+    const partition = figure.view?.state.partition;
+    if (!partition) return;
+    const owned = partition.token_states + partition.held + partition.reserved + partition.internal;
+    fill("share", owned ? `${((100 * partition.token_states) / owned).toFixed(1)} %` : "–");
+    fill("of", owned ? `${partition.token_states} of ${plural(owned, "slot")}` : "no block is handed out");
+  };
+
+  /** @type {Record<string, () => void>} */
+  const acts = {
+    start: () => {
+      const now = opening(figure);
+      if (!now) return;
+      figure.read(now.request.request);
+      now.session.transport.seek(now.position);
+    },
+    grow: () => {
+      const now = opening(figure);
+      if (!now) return;
+      const { session, sequence, request, position } = now;
+      figure.read(request.request);
+      session.transport.seekEvent((e) => e.type === "block_allocated" && e.sequence === sequence.sequence, position);
+    },
+    pending: () => {
+      const now = opening(figure);
+      if (!now) return;
+      figure.read(now.request.request);
+      now.session.transport.seekEvent((e) => e.type === "token_generated" && e.sequence === now.sequence.sequence, now.position);
+    },
+    join: () => void figure.submit(SECOND_PROMPT, 24).catch((/** @type {Error} */ why) => figure.ask?.say(why.message, true)),
+    play: () => figure.session?.transport.play(),
+    again: () => void figure.resize(figure.session?.log.head.block_size ?? 4).then(() => figure.session?.transport.play()),
+    larger: () => void figure.resize(16),
+    smaller: () => void figure.resize(4),
+  };
+
+  chapter.addEventListener("click", (event) => {
+    const act = event.target instanceof Element ? event.target.closest("[data-act]")?.getAttribute("data-act") : null;
+    if (!act || !acts[act]) return;
+    acts[act]();
+    const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    figure.stage?.scrollIntoView({ block: "nearest", behavior: still ? "auto" : "smooth" });
+  });
+  figure.addEventListener("paged-change", words);
+  figure.addEventListener("paged-drawn", measured);
+  words();
+  measured();
+}

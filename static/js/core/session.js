@@ -1,0 +1,76 @@
+// @ts-check
+/** A log on show with its playhead and its names: either a live arena's, or a recording's. */
+import { EventLog } from "./log.js";
+import { Names } from "./names.js";
+import { Transport } from "./transport.js";
+
+/** @typedef {import("./types.js").ArenaState} ArenaState */
+/** @typedef {import("./transport.js").Drive} Drive */
+
+/** @param {ArenaState} state whether any request waits or runs */
+export function busy(state) {
+  return state.requests.some((r) => r.status === "waiting" || r.status === "running");
+}
+
+export class Session {
+  /** @param {"live" | "recorded"} kind @param {EventLog} log @param {Drive | null} drive @param {() => void} changed */
+  constructor(kind, log, drive, changed) {
+    this.kind = kind;
+    this.log = log;
+    this.names = new Names();
+    this.#meet(log);
+    this.transport = new Transport(log, drive, changed);
+  }
+
+  /** @param {EventLog} log */
+  #meet(log) {
+    this.names.meetAll(log.head);
+    for (const event of log.events) if (event.type === "request_arrived") this.names.meet(event);
+  }
+
+  /** Starts over from a snapshot. @param {import("./types.js").Snapshot} snapshot */
+  restart(snapshot) {
+    const same = snapshot.arena === this.log.arena && snapshot.epoch === this.log.epoch;
+    if (!same) {
+      this.names = new Names();
+      this.transport.playing = false;
+    }
+    this.log = new EventLog(snapshot);
+    this.#meet(this.log);
+    this.transport.replaceLog(this.log);
+  }
+
+  /** @param {import("./types.js").Step} step @returns {"added" | "gap" | "old"} */
+  append(step) {
+    const before = this.log.end;
+    const outcome = this.log.append(step);
+    if (outcome === "added") {
+      for (const event of step.events) if (event.type === "request_arrived") this.names.meet(event);
+      this.transport.appended(before);
+    }
+    return outcome;
+  }
+
+  get state() {
+    return this.log.stateAt(this.transport.position);
+  }
+
+  /** The scene's first request, which the chapter calls A; or null where it is not known any more. */
+  get opening() {
+    return this.log.head.requests.find((r) => r.source === "scene") ?? null;
+  }
+
+  /** Position at which the opening request has been read and its first token picked. @returns {number} */
+  get prefilled() {
+    const opening = this.opening;
+    if (!opening) return this.log.first;
+    const found = this.log.find(this.log.first, (e) => e.type === "token_generated" && opening.sequences.includes(e.sequence));
+    return found < 0 || this.#knewOutput(opening.sequences) ? this.log.first : this.log.markAt(found)?.end ?? this.log.first;
+  }
+
+  /** Whether the log begins only after the first token. @param {number[]} sequences */
+  #knewOutput(sequences) {
+    const base = this.log.stateAt(this.log.first);
+    return base.sequences.some((s) => sequences.includes(s.sequence) && s.outputs.length > 0);
+  }
+}

@@ -1,0 +1,229 @@
+// @ts-check
+/** <paged-block-table>: generation with a block table (sections 4.2 and 4.3), on a live arena or a recording. */
+import { Controls } from "../core/controls.js";
+import { el, say, uid } from "../core/dom.js";
+import { frames } from "../core/loop.js";
+import { describe } from "../core/words.js";
+import { Ask } from "./block-table/ask.js";
+import { Head, SHAPES } from "./block-table/head.js";
+import { legend } from "./block-table/legend.js";
+import { Links } from "./block-table/links.js";
+import { LogicalView } from "./block-table/logical.js";
+import { MemoryView, explain } from "./block-table/memory.js";
+import { FigureSource } from "./block-table/source.js";
+import { BlockTable } from "./block-table/table.js";
+import { Tabs } from "./block-table/tabs.js";
+import { Ticker } from "./block-table/ticker.js";
+import { blank, choices, eventRequest, look } from "./block-table/view.js";
+
+/** @typedef {import("./block-table/view.js").View} View */
+/** @typedef {import("../core/session.js").Session} Session */
+
+/** Milliseconds between two announcements while it plays. */
+const ANNOUNCE_MS = 2500;
+
+export class PagedBlockTable extends HTMLElement {
+  connectedCallback() {
+    if (this.source) return;
+    this.#build();
+    this.focusRequest = -1;
+    this.dirty = true;
+    this.announced = 0;
+    this.loop = frames(this, (ms) => this.#frame(ms), () => this.session?.transport.catchUp());
+    this.source = new FigureSource("growing", this.getAttribute("recording") ?? "/static/recordings/growing.jsonl",
+      { block_size: 4, num_blocks: SHAPES[4] }, () => this.#changed(), (session) => this.#switched(session));
+    this.#draw();
+  }
+
+  disconnectedCallback() {
+    queueMicrotask(() => {
+      if (this.isConnected) return;
+      this.loop?.stop();
+      this.source?.stop();
+      this.controls?.stop();
+      this.memory?.stop();
+      this.source = undefined;
+      this.replaceChildren();
+    });
+  }
+
+  /** @returns {Session | null} what is on show */
+  get session() {
+    return this.source?.session ?? null;
+  }
+
+  /** @returns {View | null} what is drawn */
+  get view() {
+    return this.drawn ?? null;
+  }
+
+  #build() {
+    const panel = uid("panel");
+    this.head = new Head((size) => void this.resize(size), () => this.source?.reopen());
+    this.ask = new Ask((prompt, most) => this.submit(prompt, most));
+    this.ticker = new Ticker();
+    this.tabs = new Tabs(panel, (request) => this.read(request));
+    this.logical = new LogicalView();
+    this.table = new BlockTable();
+    this.memory = new MemoryView();
+    this.controls = new Controls(() => this.session);
+    this.detail = el("p", { class: "detail", "aria-hidden": "true" });
+    this.spoken = el("p", { class: "hidden", "aria-live": "polite" });
+    this.text = el("div");
+    this.memoryTitle = el("h3");
+    this.stage = el("div", { class: "stage" },
+      el("div", { class: "pane reads" }, el("h3", {}, el("span", {}, "Request"), this.tabs.element, el("span", {}, "as it reads")), this.logical.element),
+      el("div", { class: "pane of-table" }, el("h3", {}, "Block table"), this.table.element),
+      el("div", { class: "pane physical" }, this.memoryTitle, this.memory.element, legend(), this.detail));
+    this.stage.firstElementChild?.setAttribute("id", panel);
+    this.links = new Links(this.stage, (block) => this.#point(block), (block) => this.#choose(block));
+    const asText = el("details", { class: "as-text" }, el("summary", {}, "The figure as text"), this.text);
+    asText.addEventListener("toggle", () => this.#changed());
+    this.asText = asText;
+    this.replaceChildren(this.head.element, this.ask.element, this.ticker.element, this.stage, this.controls.element, asText, this.spoken);
+  }
+
+  #changed() {
+    this.dirty = true;
+    this.loop?.wake();
+    this.dispatchEvent(new CustomEvent("paged-change", { bubbles: true }));
+  }
+
+  /** @param {number} ms @returns {boolean} */
+  #frame(ms) {
+    const transport = this.session?.transport;
+    const more = transport?.tick(ms) ?? false;
+    if (this.dirty) this.#draw();
+    return more || this.dirty === true;
+  }
+
+  /** @param {Session} session */
+  #switched(session) {
+    this.focusRequest = session.opening?.request ?? session.log.head.requests.at(-1)?.request ?? -1;
+    this.links?.clear();
+  }
+
+  #draw() {
+    this.dirty = false;
+    const { source, head, ask, ticker, tabs, logical, table, memory, controls, stage, links } = this;
+    if (!source || !head || !ask || !ticker || !tabs || !logical || !table || !memory || !controls || !stage || !links) return;
+    const session = this.session;
+    const live = session?.kind === "live" && source.client.attached;
+    const label = source.label();
+    head.update(label, session?.log.head.block_size ?? 4, Boolean(live));
+    ask.refresh(this.#sendLabel(session), live ? "" : this.#whyOff());
+    if (!session) {
+      this.#drawNothing(label.words);
+      return;
+    }
+    if (!session.log.head.requests.some((r) => r.request === this.focusRequest)) this.#switched(session);
+    const view = look(session, this.focusRequest ?? -1);
+    this.drawn = view;
+    const { transport } = session;
+    const reads = view.request ? `Block table of request ${view.names.letter(view.focus)}` : "Block table";
+    for (const name of ["hue-a", "hue-b", "hue-c", "hue-d", "hue-e", "hue-f"]) stage.classList.toggle(name, view.names.hue(Math.max(0, view.focus)) === name);
+    stage.classList.toggle("moving", transport.playing);
+    stage.dataset.lines = String(Math.ceil(view.state.block_size / 4));
+    const before = view.state.requests.length ? "Paused after the prompt. Press play, or take one step." : "This memory is empty. Send a prompt.";
+    ticker.update(view, before);
+    tabs.update(view, choices(view, session.log.head));
+    logical.update(view);
+    table.update(view, reads);
+    memory.update(view);
+    controls.update(view.state, before);
+    say(/** @type {HTMLElement} */ (this.memoryTitle), `GPU memory, ${view.state.num_blocks} blocks of ${view.state.block_size} slots`);
+    const row = view.rows.findIndex((r) => r.block === view.currentBlock);
+    if (row >= 0) this.#reveal(row);
+    links.apply();
+    this.#point(links.block);
+    this.#speak(view, transport.playing);
+    this.dispatchEvent(new CustomEvent("paged-drawn", { bubbles: true }));
+  }
+
+  /** @param {string} words */
+  #drawNothing(words) {
+    const view = blank(4, SHAPES[4]);
+    this.memory?.update(view);
+    this.ticker?.update(view, `${words.charAt(0).toUpperCase()}${words.slice(1)} …`);
+    if (this.memoryTitle) say(this.memoryTitle, `GPU memory, ${view.state.num_blocks} blocks of ${view.state.block_size} slots`);
+  }
+
+  /** @param {number} row */
+  #reveal(row) {
+    this.logical?.reveal(row);
+    const node = this.table?.table.tBodies[0].rows[row];
+    const box = this.table?.element;
+    if (!node || !box) return;
+    const bottom = node.offsetTop + node.offsetHeight;
+    if (bottom > box.scrollTop + box.clientHeight) box.scrollTop = bottom - box.clientHeight + 4;
+    else if (node.offsetTop < box.scrollTop) box.scrollTop = Math.max(0, node.offsetTop - 32);
+  }
+
+  /** The same in words: for a screen reader now and then, in full under the figure. @param {View} view @param {boolean} playing */
+  #speak(view, playing) {
+    if (!this.spoken || !this.text || !this.asText) return;
+    const lines = describe(view.state, view.names);
+    if (this.asText.open) this.text.replaceChildren(...lines.map((line) => el("p", {}, line)));
+    const now = performance.now();
+    if (playing && now - (this.announced ?? 0) < ANNOUNCE_MS) return;
+    this.announced = now;
+    const letter = eventRequest(view) >= 0 ? `Request ${view.names.letter(eventRequest(view))}:` : "";
+    say(this.spoken, (lines.find((line) => letter && line.startsWith(letter)) ?? lines[0]).split(" It reads:")[0]);
+  }
+
+  /** @param {number} block */
+  #point(block) {
+    if (this.detail) say(this.detail, block >= 0 && this.drawn ? explain(block, this.drawn) : "");
+  }
+
+  /** A block was clicked: read the request that owns it. @param {number} block */
+  #choose(block) {
+    const owner = this.drawn?.owners.get(block);
+    if (owner?.length && !owner.some((o) => o.request === this.focusRequest)) this.read(owner[0].request);
+  }
+
+  /** @param {Session | null} session */
+  #sendLabel(session) {
+    if (session?.kind !== "live") return "Send";
+    const next = Math.max(-1, ...session.log.head.requests.map((r) => r.request)) + 1;
+    return `Send as ${session.names.letter(next)}`;
+  }
+
+  #whyOff() {
+    if (this.session?.kind === "recorded") return "This is a recording: no server answers, so nothing new can be computed. Your prompt is kept.";
+    return "The model is not ready yet. Your prompt is kept.";
+  }
+
+  /** Shows this request as it reads. @param {number} request */
+  read(request) {
+    this.focusRequest = request;
+    this.#changed();
+  }
+
+  /**
+   * Submits a prompt, shows its request and lets the engine run. Rejects with the server's words.
+   * @param {string} prompt @param {number} maxTokens
+   */
+  async submit(prompt, maxTokens) {
+    const session = this.session;
+    if (!this.source || session?.kind !== "live") throw new Error(this.#whyOff());
+    const request = await this.source.client.submit(prompt, { max_tokens: maxTokens });
+    session.transport.goLive();
+    if (request >= 0) this.read(request);
+    if (!session.transport.drive?.running()) session.transport.drive?.resume();
+    session.transport.playing = true;
+    this.#changed();
+  }
+
+  /** The scene from its start with another block size. @param {number} size */
+  async resize(size) {
+    try {
+      await this.source?.reset({ block_size: size, num_blocks: SHAPES[size] });
+    } catch (why) {
+      this.ask?.say(why instanceof Error ? why.message : String(why), true);
+    }
+    this.#changed();
+  }
+}
+
+customElements.define("paged-block-table", PagedBlockTable);

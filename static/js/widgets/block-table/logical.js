@@ -1,0 +1,121 @@
+// @ts-check
+/** The logical view: the request as it reads, block after block, each token in its slot. */
+import { el, set } from "../../core/dom.js";
+
+/** @typedef {import("./view.js").View} View */
+
+const QUIET = /^ +| +$|[\n\t\r]/g;
+const MARKS = /** @type {Record<string, string>} */ ({ "\n": "↵", "\t": "⇥", "\r": "↵" });
+
+/** A token's text with its outer spaces and its line ends made visible, quietly. @param {string} text @returns {(Node | string)[]} */
+export function tokenText(text) {
+  /** @type {(Node | string)[]} */
+  const parts = [];
+  let from = 0;
+  for (const match of text.matchAll(QUIET)) {
+    parts.push(text.slice(from, match.index));
+    for (const mark of match[0])
+      parts.push(mark === " " ? el("span", { class: "ws space" }, " ") : el("span", { class: "ws" }, MARKS[mark] ?? mark));
+    from = match.index + match[0].length;
+  }
+  parts.push(text.slice(from));
+  return parts.filter((part) => part !== "");
+}
+
+export class LogicalView {
+  constructor() {
+    this.list = el("ol", { class: "log" });
+    this.element = el("div", { class: "scroller" }, this.list);
+    /** @type {{node: HTMLLIElement, key: string}[]} */
+    this.rows = [];
+    this.message = "";
+  }
+
+  /** @param {View} view */
+  update(view) {
+    const { rows, pending, state } = view;
+    const size = state.block_size;
+    const extra = pending && pending.slot === rows.length * size ? 1 : 0;
+    const message = rows.length ? "" : whyEmpty(view);
+    if (message !== this.message) {
+      this.message = message;
+      this.rows = [];
+      this.list.replaceChildren();
+      if (message) this.list.append(this.#message(view, message));
+    }
+    if (message) return;
+    while (this.rows.length > rows.length + extra) this.rows.pop()?.node.remove();
+    for (let i = 0; i < rows.length + extra; i += 1) {
+      const row = rows[i];
+      const ghost = pending && Math.floor(pending.slot / size) === i ? pending.slot % size : -1;
+      const texts = row?.texts ?? [];
+      const key = JSON.stringify([texts, row?.block, row?.fresh === Infinity ? -1 : row?.fresh, ghost, pending?.text, size, row?.block === view.currentBlock]);
+      let known = this.rows[i];
+      if (known?.key === key) continue;
+      if (!known) {
+        known = { node: el("li", { class: "lb" }), key: "" };
+        this.rows.push(known);
+        this.list.append(known.node);
+      }
+      known.key = key;
+      this.#row(known.node, i, row, ghost, pending?.text ?? "", size, view);
+    }
+  }
+
+  /** @param {HTMLLIElement} node @param {number} i @param {import("./view.js").Row | undefined} row @param {number} ghost
+   * @param {string} ghostText @param {number} size @param {View} view */
+  #row(node, i, row, ghost, ghostText, size, view) {
+    const linked = node.classList.contains("linked") ? " linked" : "";
+    const current = row && row.block === view.currentBlock ? " current" : "";
+    set(node, { class: `lb${row ? "" : " next-block"}${current}${linked}`, "data-block": row ? row.block : null });
+    while (node.childElementCount > size + 1) node.lastElementChild?.remove();
+    if (!node.childElementCount) node.append(el("i"));
+    const label = /** @type {Element} */ (node.firstElementChild);
+    label.textContent = row ? String(i) : "";
+    for (let s = 0; s < size; s += 1) {
+      let cell = node.children[s + 1];
+      if (!cell) cell = node.appendChild(el("span"));
+      const text = row?.texts[s];
+      if (text !== undefined && row) fill(cell, row.fresh <= s ? "s now" : "s", text, JSON.stringify(text));
+      else if (s === ghost) fill(cell, "s pending", ghostText, `${JSON.stringify(ghostText)}: picked, not yet written`);
+      else fill(cell, "s held", "", "");
+    }
+  }
+
+  /** @param {View} view @param {string} message */
+  #message(view, message) {
+    const said = view.sequence?.texts.join("").trim() ?? "";
+    const node = el("li", { class: "empty" }, message);
+    if (said && view.request?.status !== "waiting") node.append("\n\n", el("q", {}, said));
+    return node;
+  }
+
+  /** Brings a row into sight, within the list alone. @param {number} i */
+  reveal(i) {
+    const node = this.rows[i]?.node;
+    if (!node) return;
+    const box = this.element;
+    const top = node.offsetTop - this.list.offsetTop;
+    if (top + node.offsetHeight + this.list.offsetTop - box.offsetTop > box.scrollTop + box.clientHeight)
+      box.scrollTop = top + node.offsetHeight + this.list.offsetTop - box.offsetTop - box.clientHeight + 4;
+    else if (top < box.scrollTop) box.scrollTop = Math.max(0, top - 4);
+  }
+}
+
+/** @param {Element} cell @param {string} name @param {string} text @param {string} title */
+function fill(cell, name, text, title) {
+  set(cell, { class: name, title: title || null });
+  if (cell.textContent !== text || (text && !cell.firstChild)) cell.replaceChildren(...tokenText(text));
+}
+
+/** @param {View} view @returns {string} */
+function whyEmpty(view) {
+  const { request, names, focus } = view;
+  if (focus < 0) return "Nothing is here yet. Send a prompt.";
+  const name = names.letter(focus);
+  if (!request) return `${name} has not arrived yet at this point.`;
+  if (request.status === "waiting") return `${name} waits: no block is its own yet.`;
+  if (request.status === "finished") return `${name} has ended, and all its blocks are free again. What it said:`;
+  if (request.status === "aborted") return `${name} was given up, and all its blocks are free again.`;
+  return `${name} runs from the next step on.`;
+}
