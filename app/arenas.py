@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from app.admission import API_ARENA, Admission
 from app.arena import Arena, Client, Shape
-from app.engine_client import Answer, EngineClient
+from app.engine_client import Answer, EngineClient, OnAnswer
 from app.errors import Invalid
 from app.generations import Generations
 from app.outbox import Outbox
@@ -141,10 +141,11 @@ class Arenas:
 
     # --- driving ---------------------------------------------------------------------------------------------------
 
-    async def reset(self, arena: Arena, shape: Shape) -> None:
+    async def reset(self, arena: Arena, shape: Shape, on_answer: OnAnswer) -> None:
         """Start ``arena`` over, in a new epoch. Raises Invalid, EngineUnavailable."""
 
         def at_once(answer: Answer | None) -> None:
+            on_answer(answer)
             # Whatever comes next does not continue what the viewers have seen; if it failed, no harm is done.
             arena.suspend()
             if isinstance(answer, Done):

@@ -8,9 +8,10 @@ from app import client_messages as ask
 from app import limits
 from app.arena import Arena, Client, Shape
 from app.arenas import Arenas
+from app.engine_client import Answer
 from app.errors import Invalid
 from app.server_messages import Ok, encode
-from engine.messages import Abort, AnyCommand, Pause, Resume, RunStep, Sampling, SetPace, Submit, Submitted
+from engine.messages import Abort, AnyCommand, Done, Pause, Resume, RunStep, Sampling, SetPace, Submit, Submitted
 
 MAX_REQUEST = 2**31
 
@@ -41,31 +42,34 @@ def open_arena(arenas: Arenas, grace_s: float, client: Client, message: ask.Open
 
 
 async def drive(arenas: Arenas, max_prompt_chars: int, client: Client, message: ask.ArenaMessage) -> None:
-    """Do what a driver asks, and answer ``ok``. Raises Invalid and EngineUnavailable, having changed nothing."""
+    """Do what a driver asks, and answer ``ok``, ahead of the envelopes that show the effect.
+
+    Raises Invalid and EngineUnavailable, having changed nothing.
+    """
     arena = _driven(client, message.arena)
-    ok = Ok(ref=message.ref, arena=arena.name)
+
+    def answer_ok(answer: Answer | None) -> None:
+        if isinstance(answer, Done | Submitted):
+            request = answer.request if isinstance(answer, Submitted) else msgspec.UNSET
+            client.outbox.reply(encode(Ok(ref=message.ref, arena=arena.name, request=request)))
+
     match message:
         case ask.Close():
-            # Answered first: who closes an arena hears "ok" before "closed".
-            client.outbox.reply(encode(ok))
+            client.outbox.reply(encode(Ok(ref=message.ref, arena=arena.name)))
             arenas.close(arena, "its page closed it")
-            return
         case ask.Reset(params=params):
             size = params.block_size if params.block_size is not None else arena.shape.block_size
             blocks = params.num_blocks if params.num_blocks is not None else arena.shape.num_blocks
             limits.check_geometry(size, blocks, arenas.largest)
-            await arenas.reset(arena, Shape(size, blocks, arena.shape.pace_ms, message.scene))
+            await arenas.reset(arena, Shape(size, blocks, arena.shape.pace_ms, message.scene), answer_ok)
         case ask.Set(params=params):
             limits.check_pace(params.pace_ms)
-            await arenas.engine.request(SetPace(0, arena.name, params.pace_ms))
+            await arenas.engine.request(SetPace(0, arena.name, params.pace_ms), answer_ok)
             arena.shape = msgspec.structs.replace(arena.shape, pace_ms=params.pace_ms)
         case ask.Submit():
-            answer = await arenas.engine.request(_submission(message, max_prompt_chars))
-            if isinstance(answer, Submitted):
-                ok = Ok(ref=message.ref, arena=arena.name, request=answer.request)
+            await arenas.engine.request(_submission(message, max_prompt_chars), answer_ok)
         case _:
-            await arenas.engine.request(_command(message))
-    client.outbox.reply(encode(ok))
+            await arenas.engine.request(_command(message), answer_ok)
 
 
 def _driven(client: Client, name: str) -> Arena:

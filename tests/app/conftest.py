@@ -1,0 +1,177 @@
+"""A real server on a free port over the scripted engine, in the test's own event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+import uvicorn
+import websockets
+
+from app.arenas import Arenas
+from app.main import create_app
+from app.settings import Settings
+from engine.messages import ArenaClosed, Output, Status, Stepped
+
+PATIENCE_S = 20
+
+
+class Ear:
+    """Hears everything that the engine says, in front of the hub, so that a test can wait for it."""
+
+    def __init__(self, arenas: Arenas) -> None:
+        self._arenas = arenas
+        self.heard: list[Any] = []
+        self._news = asyncio.Event()
+
+    def _pass(self, name: str, *said: Any) -> None:
+        getattr(self._arenas, name)(*said)
+        self.heard.extend(said or (name,))
+        self._news.set()
+
+    def on_status(self, status: Status) -> None:
+        self._pass("on_status", status)
+
+    def on_stepped(self, stepped: Stepped) -> None:
+        self._pass("on_stepped", stepped)
+
+    def on_output(self, output: Output) -> None:
+        self._pass("on_output", output)
+
+    def on_arena_closed(self, closed: ArenaClosed) -> None:
+        self._pass("on_arena_closed", closed)
+
+    def on_lost(self) -> None:
+        self._pass("on_lost")
+
+    async def wait_for(self, wanted: Callable[[Any], bool]) -> Any:
+        """The first thing heard, ever, that is ``wanted``."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                for said in self.heard:
+                    if wanted(said):
+                        return said
+                self._news.clear()
+                await self._news.wait()
+
+    async def wait_for_event(self, kind: type, arena: str) -> Any:
+        """The first event of ``kind`` in ``arena``'s log."""
+        found = await self.wait_for(
+            lambda said: (
+                isinstance(said, Stepped)
+                and said.step.arena == arena
+                and any(isinstance(event, kind) for event in said.step.events)
+            )
+        )
+        return next(event for event in found.step.events if isinstance(event, kind))
+
+
+class Browser:
+    """A socket as a page holds it."""
+
+    def __init__(self, socket: websockets.ClientConnection) -> None:
+        self.socket = socket
+        self._ref = 0
+
+    async def say(self, kind: str, **fields: Any) -> int:
+        self._ref += 1
+        await self.socket.send(json.dumps({"type": kind, "ref": self._ref, **fields}))
+        return self._ref
+
+    async def hear(self, *kinds: str) -> dict[str, Any]:
+        """The next message whose kind is among ``kinds``; others are passed over."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                message: dict[str, Any] = json.loads(await self.socket.recv())
+                if not kinds or message["kind"] in kinds:
+                    return message
+
+    async def open(self, **fields: Any) -> dict[str, Any]:
+        """Open an arena; returns ``opened``, with its snapshot under ``snapshot``."""
+        fields.setdefault("scene", "empty")
+        await self.say("open", **fields)
+        opened = await self.hear("opened", "error")
+        assert opened["kind"] == "opened", opened
+        return {**opened, "snapshot": await self.hear("snapshot")}
+
+
+class Site:
+    """The running server."""
+
+    def __init__(self, app: Any, port: int) -> None:
+        self.app = app
+        self.arenas: Arenas = app.state.arenas
+        self.ear = Ear(self.arenas)
+        self.arenas.engine.listener = self.ear
+        self.port = port
+        self.url = f"http://127.0.0.1:{port}"
+
+    @contextlib.asynccontextmanager
+    async def browser(self, origin: str | None = None, **options: Any) -> AsyncIterator[Browser]:
+        address = f"ws://127.0.0.1:{self.port}/ws/arena"
+        async with websockets.connect(address, origin=origin or self.url, max_size=None, **options) as socket:
+            yield Browser(socket)
+
+    async def ready(self) -> None:
+        await self.ear.wait_for(lambda said: isinstance(said, Status) and said.state == "ready")
+
+    def http(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(base_url=self.url, timeout=PATIENCE_S)
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets)
+        self.listening.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Any:
+        yield
+
+
+@contextlib.asynccontextmanager
+async def serve(wait: bool = True, **settings: Any) -> AsyncIterator[Site]:
+    """A site with ``settings``; with ``wait`` its engine is ready."""
+    chosen = Settings(**{"arena_grace_s": 30.0, "api_slots": 64, **settings})
+    config = msgspec.json.encode(chosen.engine_config()).decode()
+    app = create_app(chosen, [sys.executable, "-m", "tests.app.fake_engine", config])
+    server = _Server(
+        uvicorn.Config(
+            app,
+            port=0,
+            log_level="warning",
+            timeout_graceful_shutdown=2,
+            ws_per_message_deflate=False,
+            ws_max_size=4 * chosen.max_message_bytes,
+        )
+    )
+    site = Site(app, 0)
+    running = asyncio.create_task(server.serve())
+    try:
+        waiting = asyncio.create_task(server.listening.wait())
+        await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED, timeout=PATIENCE_S)
+        site.port = server.servers[0].sockets[0].getsockname()[1]
+        site.url = f"http://127.0.0.1:{site.port}"
+        if wait:
+            await site.ready()
+        yield site
+    finally:
+        server.should_exit = True
+        await running
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    async with serve() as running:
+        yield running
