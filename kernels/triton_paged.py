@@ -15,24 +15,28 @@ import triton.language as tl
 from kernels.batch import PagedBatch
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-# Rows (query rows x heads of a group) and tokens in a program's tile. tl.dot takes no side under 16.
-MIN_TILE = 16
-PREFILL_ROWS = 64
-TILE_TOKENS = 64
+MIN_TILE = 16  # tl.dot takes no side under 16
+PREFILL_ROWS = 64  # query rows x heads of a group in a program's tile, where there are that many
+TILE_TOKENS = 64  # tokens in a tile of keys, at most
+# Bytes of a tile of keys, and of queries: two stages of keys and values, and the queries, then fit the 99 KiB of shared
+# memory that GPUs since 2020 have at least.
+TILE_BYTES = 16384
+QUERY_BYTES = 32768
 
 
+# Triton's compiler looks up the names in annotations: only constexpr parameters can carry one.
 @triton.jit  # type: ignore[untyped-decorator]
-def store_kv_kernel(
-    key: Any,
-    value: Any,
-    key_cache: Any,
-    value_cache: Any,
-    slot_mapping: Any,
-    num_slots: Any,
-    key_stride_row: Any,
-    key_stride_head: Any,
-    value_stride_row: Any,
-    value_stride_head: Any,
+def store_kv_kernel(  # type: ignore[no-untyped-def]
+    key,
+    value,
+    key_cache,
+    value_cache,
+    slot_mapping,
+    num_slots,
+    key_stride_row,
+    key_stride_head,
+    value_stride_row,
+    value_stride_head,
     HEAD_DIM: tl.constexpr,
     WIDTH: tl.constexpr,
     PADDED_WIDTH: tl.constexpr,
@@ -51,21 +55,21 @@ def store_kv_kernel(
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def paged_attention_kernel(
-    query: Any,
-    key_cache: Any,
-    value_cache: Any,
-    out: Any,
-    query_start: Any,
-    context_len: Any,
-    block_table: Any,
-    block_size: Any,
-    slot_base: Any,
-    table_stride: Any,
-    query_stride_row: Any,
-    query_stride_head: Any,
-    out_stride_row: Any,
-    scale_log2: Any,
+def paged_attention_kernel(  # type: ignore[no-untyped-def]
+    query,
+    key_cache,
+    value_cache,
+    out,
+    query_start,
+    context_len,
+    block_table,
+    block_size,
+    slot_base,
+    table_stride,
+    query_stride_row,
+    query_stride_head,
+    out_stride_row,
+    scale_log2,
     KV_HEADS: tl.constexpr,
     GROUP: tl.constexpr,
     HEAD_DIM: tl.constexpr,
@@ -191,9 +195,11 @@ def paged_attention(
         return out
     query = _dense_rows(query)
     group = heads // kv_heads
+    padded_dim = max(MIN_TILE, triton.next_power_of_2(head_dim))
+    row_bytes = padded_dim * query.element_size()
     tile_rows = max(MIN_TILE, triton.next_power_of_2(group))
     if batch.max_query_len * group > tile_rows:
-        tile_rows = max(tile_rows, PREFILL_ROWS)
+        tile_rows = max(tile_rows, min(PREFILL_ROWS, QUERY_BYTES // row_bytes))
     tiles = triton.cdiv(batch.max_query_len, tile_rows // group)
     paged_attention_kernel[(tiles, kv_heads, batch.context_len.shape[0])](
         query,
@@ -213,10 +219,11 @@ def paged_attention(
         KV_HEADS=kv_heads,
         GROUP=group,
         HEAD_DIM=head_dim,
-        PADDED_DIM=max(MIN_TILE, triton.next_power_of_2(head_dim)),
+        PADDED_DIM=padded_dim,
         TILE_ROWS=tile_rows,
-        TILE_TOKENS=TILE_TOKENS if head_dim <= 128 else TILE_TOKENS // 2,
+        TILE_TOKENS=min(TILE_TOKENS, max(MIN_TILE, TILE_BYTES // row_bytes)),
         DOT_DTYPE=_dot_dtype(query.dtype),
+        num_stages=2,
     )
     return out
 
