@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import singledispatchmethod
 
@@ -64,7 +63,7 @@ class Commands:
 
     def tell(self, place: Place) -> None:
         """Send what an arena has to say since the last time."""
-        envelope = place.arena.envelope(time.monotonic())
+        envelope = place.arena.envelope(self._engine.clock())
         if envelope is not None:
             self._send(Stepped(envelope))
         for output in place.arena.take_outputs():
@@ -145,7 +144,7 @@ class Commands:
         _check_pace(command.pace_ms)
         place = self._place(command.arena)
         place.pace.interval = command.pace_ms / 1000
-        place.pace.due = min(place.pace.due, time.monotonic() + place.pace.interval)
+        place.pace.due = min(place.pace.due, self._engine.clock() + place.pace.interval)
         self._send(Done(command.ref))
 
     @_do.register
@@ -174,7 +173,7 @@ class Commands:
     def _(self, command: TakeSnapshot) -> None:
         place = self._place(command.arena)
         self.tell(place)
-        self._send(SnapshotTaken(command.ref, place.arena.snapshot(time.monotonic())))
+        self._send(SnapshotTaken(command.ref, place.arena.snapshot(self._engine.clock())))
 
 
 def _check_pace(pace_ms: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -49,7 +50,8 @@ class Place:
 
 class Engine:
     """Runs all arenas. ``token_budget``: query rows of one pass, shared evenly by the arenas that have work; each may
-    always run all its decodes. With ``verify`` the books of every arena are checked after every step."""
+    always run all its decodes. With ``verify`` the books of every arena are checked after every step. ``clock`` gives
+    seconds; it paces arenas and stamps envelopes."""
 
     def __init__(
         self,
@@ -59,11 +61,13 @@ class Engine:
         token_budget: int,
         seed: int,
         verify: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.runner = runner
         self.vocabulary = vocabulary
         self.limits = limits
         self.places: dict[str, Place] = {}
+        self.clock = clock
         self._token_budget = token_budget
         self._seed = seed
         self._verify = verify
@@ -85,7 +89,7 @@ class Engine:
         """Carve out an arena. Raises as ``check`` does."""
         self.check(wish)
         shape = Shape(wish.num_blocks, wish.block_size)
-        log = EventLog(wish.arena, wish.epoch, time.monotonic())
+        log = EventLog(wish.arena, wish.epoch, self.clock())
         base = self._ranges.take(wish.arena, wish.num_blocks * wish.block_size)
         arena = Arena(log, base, shape, self.vocabulary, self.limits, self._seed)
         place = Place(arena, Pace(interval=wish.pace_ms / 1000))
@@ -99,8 +103,9 @@ class Engine:
         del self.places[name]
         self._ranges.give_back(name)
 
-    def next_due(self, now: float) -> float | None:
+    def next_due(self) -> float | None:
         """Seconds until a step is due: 0 for now, None if nothing waits for one."""
+        now = self.clock()
         waits = [
             0.0 if place.ready(now) else place.pace.due - now
             for place in self.places.values()
@@ -111,7 +116,7 @@ class Engine:
     def step(self) -> list[Place]:
         """One step of every arena that is due, in one forward pass. Returns the places that have something to tell."""
         started = time.perf_counter()
-        now = time.monotonic()
+        now = self.clock()
         stepped, entries, owners = self._plan(now)
         if entries:
             inputs = step_inputs.build(entries, self.runner.device)

@@ -12,7 +12,6 @@ import os
 import queue
 import sys
 import threading
-import time
 from typing import BinaryIO
 
 import msgspec
@@ -68,7 +67,7 @@ def serve(pipe: Pipe, config: EngineConfig, verify: bool) -> None:
     log.info("ready: %s", loaded.info)
     pipe.send(Status("ready", "", 1.0, loaded.info))
     while True:
-        wait = engine.next_due(time.monotonic())
+        wait = engine.next_due()
         try:
             # At most so many between two steps: whoever floods the engine with commands must not stop it.
             for _ in range(COMMANDS_PER_STEP):
