@@ -1,13 +1,10 @@
 # `make serve` and `make test` do all their own set-up; a second run finds it done. Needs Python 3.11 or newer.
+# Settings pass through: `make serve PORT=9000 DTYPE=float32`, or the same in the environment.
 
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --disable-pip-version-check --constraint constraints.txt
-PORT ?= 8000
-HOST ?= 127.0.0.1
-MODEL ?= default
-export PORT HOST MODEL
 
 # Which build of torch: cuda where the NVIDIA driver answers, else cpu. PyPI's wheels for Linux are CUDA builds of some
 # gigabytes, so the CPU build is asked for by its local version, which PyPI never serves.
@@ -22,7 +19,7 @@ TYPESCRIPT := typescript@5.9.3
 help: ## what each target does
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
-serve: $(VENV)/installed $(if $(filter default,$(MODEL)),model) ## start the server on http://HOST:PORT (127.0.0.1:8000)
+serve: $(VENV)/installed $(if $(filter-out default,$(MODEL)),,model) ## start the server on http://HOST:PORT (127.0.0.1:8000)
 	@exec $(VENV)/bin/paged serve
 
 test: $(VENV)/installed-for-tests model browser ## every test but the soak
@@ -39,8 +36,8 @@ lint: $(VENV)/installed-for-tests ## ruff, mypy and, where there is Node.js, the
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	@if command -v npx >/dev/null; then set -x; \
-	  npx --yes --package=$(TYPESCRIPT) -- tsc --allowJs --checkJs --noEmit --strict --target es2022 --module es2022 \
-	    --moduleResolution bundler --lib es2022,dom,dom.iterable $$(find static/js -name '*.js'); \
+	  npx --yes --package=$(TYPESCRIPT) -- tsc --allowJs --checkJs --noEmit --strict --target es2023 --module es2022 \
+	    --moduleResolution bundler --lib es2023,dom,dom.iterable $$(find static/js -name '*.js'); \
 	else echo 'lint: no Node.js here, so the modules in static/js are NOT checked'; fi
 
 bench: $(VENV)/installed-for-tests model ## the benchmarks, printed as tables
