@@ -6,6 +6,8 @@ The engine never trusts the order of the web's wishes beyond one arena, and answ
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from engine.events import Snapshot, Step
@@ -56,7 +58,7 @@ class Submit(Command, frozen=True, tag="submit"):
     """``prompt``: text, token ids, or chat turns. ``stream``: send ``Output`` messages as tokens come."""
 
     arena: str
-    prompt: str | list[int] | list[ChatTurn]
+    prompt: str | Sequence[int | ChatTurn]
     sampling: Sampling
     source: str
     stream: bool = False
