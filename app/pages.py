@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from pathlib import Path
 
 import jinja2
@@ -28,6 +29,7 @@ class Pages:
             lstrip_blocks=True,
         )
         self._templates.globals["asset"] = self.assets.address
+        self._templates.globals["version"] = version("paged")
 
     def render(self, name: str, **context: object) -> str:
         """Raises jinja2's TemplateError on a broken template or an undefined name."""
