@@ -103,7 +103,8 @@ export function growing(chapter, figure) {
   chapter.addEventListener("click", (event) => {
     const act = event.target instanceof Element ? event.target.closest("[data-act]")?.getAttribute("data-act") : null;
     if (!act || !acts[act]) return;
-    acts[act]();
+    event.preventDefault();
+    if (figure.session) void figure.ready().then(acts[act]);
     const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
     figure.stage?.scrollIntoView({ block: "nearest", behavior: still ? "auto" : "smooth" });
   });

@@ -60,6 +60,15 @@ export class Session {
     return this.log.head.requests.find((r) => r.source === "scene") ?? null;
   }
 
+  /** Whether the scene has been set: what comes before has gone, and its first request has been read. */
+  get set() {
+    const { head } = this.log;
+    const opening = this.opening;
+    return opening
+      ? opening.status !== "waiting" && head.sequences.some((s) => opening.sequences.includes(s.sequence) && s.outputs.length > 0)
+      : !busy(head) && head.step > 0;
+  }
+
   /** Position at which the opening request has been read and its first token picked. @returns {number} */
   get prefilled() {
     const opening = this.opening;

@@ -26,12 +26,13 @@ export class PagedBlockTable extends HTMLElement {
   connectedCallback() {
     if (this.source) return;
     this.#build();
-    this.focusRequest = -1;
+    /** The request that was chosen to be read; -1: the scene's own. */
+    this.chosen = -1;
     this.dirty = true;
     this.announced = 0;
     this.loop = frames(this, (ms) => this.#frame(ms), () => this.session?.transport.catchUp());
     this.source = new FigureSource("growing", this.getAttribute("recording") ?? "/static/recordings/growing.jsonl",
-      { block_size: 4, num_blocks: SHAPES[4] }, () => this.#changed(), (session) => this.#switched(session));
+      { block_size: 4, num_blocks: SHAPES[4] }, () => this.#changed(), () => this.#switched());
     this.#draw();
   }
 
@@ -83,6 +84,20 @@ export class PagedBlockTable extends HTMLElement {
     this.replaceChildren(this.head.element, this.ask.element, this.ticker.element, this.stage, this.controls.element, asText, this.spoken);
   }
 
+  /** Settles when the scene of what is on show has been set; until then requests of the reader would get in its way.
+   * @returns {Promise<void>} */
+  ready() {
+    if (this.session?.set) return Promise.resolve();
+    return new Promise((resolve) => {
+      const look = () => {
+        if (!this.session?.set) return;
+        this.removeEventListener("paged-change", look);
+        resolve();
+      };
+      this.addEventListener("paged-change", look);
+    });
+  }
+
   #changed() {
     this.dirty = true;
     this.loop?.wake();
@@ -97,10 +112,16 @@ export class PagedBlockTable extends HTMLElement {
     return more || this.dirty === true;
   }
 
-  /** @param {Session} session */
-  #switched(session) {
-    this.focusRequest = session.opening?.request ?? session.log.head.requests.at(-1)?.request ?? -1;
+  #switched() {
+    this.chosen = -1;
     this.links?.clear();
+  }
+
+  /** The request to read. @param {Session} session */
+  #focus(session) {
+    const { requests } = session.log.head;
+    if (requests.some((r) => r.request === this.chosen)) return this.chosen ?? -1;
+    return session.opening?.request ?? requests.at(-1)?.request ?? -1;
   }
 
   #draw() {
@@ -116,15 +137,14 @@ export class PagedBlockTable extends HTMLElement {
       this.#drawNothing(label.words);
       return;
     }
-    if (!session.log.head.requests.some((r) => r.request === this.focusRequest)) this.#switched(session);
-    const view = look(session, this.focusRequest ?? -1);
+    const view = look(session, this.#focus(session));
     this.drawn = view;
     const { transport } = session;
     const reads = view.request ? `Block table of request ${view.names.letter(view.focus)}` : "Block table";
     for (const name of ["hue-a", "hue-b", "hue-c", "hue-d", "hue-e", "hue-f"]) stage.classList.toggle(name, view.names.hue(Math.max(0, view.focus)) === name);
     stage.classList.toggle("moving", transport.playing);
     stage.dataset.lines = String(Math.ceil(view.state.block_size / 4));
-    const before = view.state.requests.length ? "Paused after the prompt. Press play, or take one step." : "This memory is empty. Send a prompt.";
+    const before = session.set ? "Paused after the prompt. Press play, or take one step." : "A few requests come and go first, so that memory is used …";
     ticker.update(view, before);
     tabs.update(view, choices(view, session.log.head));
     logical.update(view);
@@ -179,7 +199,7 @@ export class PagedBlockTable extends HTMLElement {
   /** A block was clicked: read the request that owns it. @param {number} block */
   #choose(block) {
     const owner = this.drawn?.owners.get(block);
-    if (owner?.length && !owner.some((o) => o.request === this.focusRequest)) this.read(owner[0].request);
+    if (owner?.length && !owner.some((o) => o.request === this.drawn?.focus)) this.read(owner[0].request);
   }
 
   /** @param {Session | null} session */
@@ -196,7 +216,7 @@ export class PagedBlockTable extends HTMLElement {
 
   /** Shows this request as it reads. @param {number} request */
   read(request) {
-    this.focusRequest = request;
+    this.chosen = request;
     this.#changed();
   }
 
@@ -207,6 +227,7 @@ export class PagedBlockTable extends HTMLElement {
   async submit(prompt, maxTokens) {
     const session = this.session;
     if (!this.source || session?.kind !== "live") throw new Error(this.#whyOff());
+    await this.ready();
     const request = await this.source.client.submit(prompt, { max_tokens: maxTokens });
     session.transport.goLive();
     if (request >= 0) this.read(request);

@@ -5,7 +5,7 @@
  *   slotWidth: number, slotHeight: number, width: number, height: number}} Geometry */
 
 export const HEAD = 15;
-const GAP = 6;
+const GAP = 8;
 const EDGE = 4;
 
 /** Columns of blocks, wide and narrow, for the block sizes on offer. */

@@ -7,10 +7,10 @@ export const SHAPES = /** @type {Record<number, number>} */ ({ 4: 48, 8: 24, 16:
 
 /** @typedef {{kind: "live" | "recorded" | "waiting", title: string, words: string, progress: number | null, action: string}} Source */
 
-/** A model in one line. @param {import("../../core/types.js").ModelInfo} model */
+/** A model in one line, with its honest remarks; the kernel as the dispatch names it, without its short name.
+ * @param {import("../../core/types.js").ModelInfo} model */
 export function modelLine(model) {
-  const kernel = model.attention ? `attention: ${model.attention}` : "";
-  return [model.name, model.label, model.dtype, model.device, kernel].filter(Boolean).join(", ");
+  return [model.name, model.dtype, model.attention.replace(/^\w+: /, ""), model.label].filter(Boolean).join(", ");
 }
 
 export class Head {

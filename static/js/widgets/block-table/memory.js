@@ -64,7 +64,7 @@ export class MemoryView {
     this.cells = Array.from({ length: count }, (_, block) => {
       const [x, y] = corner(g, block);
       const number = svg("text", { x: 0, y: 10 }, String(block));
-      const who = svg("text", { x: g.pitchX - 7, y: 10, "text-anchor": "end" });
+      const who = svg("text", { x: String(block).length * 6.7 + 6, y: 10 });
       const slots = Array.from({ length: size }, (_, s) => {
         const [sx, sy] = slotCorner(g, s);
         return svg("rect", { class: "slot", x: round(sx), y: round(sy), width: round(g.slotWidth), height: round(g.slotHeight), rx: 1.5, fill: "none" });

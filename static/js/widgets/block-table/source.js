@@ -16,7 +16,7 @@ const PATIENCE_MS = 4000;
 
 export class FigureSource {
   /** @param {string} scene @param {string} recording its address @param {{block_size: number, num_blocks: number}} shape
-   * @param {() => void} changed something is to be drawn @param {(session: Session) => void} switched another log is shown */
+   * @param {() => void} changed something is to be drawn @param {() => void} switched another log is shown */
   constructor(scene, recording, shape, changed, switched) {
     this.address = recording;
     this.changed = changed;
@@ -81,7 +81,11 @@ export class FigureSource {
   #snapshot(snapshot, restarted) {
     this.restarted = restarted || (this.restarted && this.live?.log.epoch === snapshot.epoch);
     this.closed = "";
-    if (this.live) this.live.restart(snapshot);
+    if (this.live) {
+      const fresh = snapshot.epoch !== this.live.log.epoch || snapshot.arena !== this.live.log.arena;
+      this.live.restart(snapshot);
+      if (fresh) this.switched();
+    }
     else this.live = new Session("live", new EventLog(snapshot), this.#drive(), this.changed);
     this.#show(this.live);
     this.renewed();
@@ -130,7 +134,7 @@ export class FigureSource {
     }
     this.session?.transport.pause();
     this.session = session;
-    this.switched(session);
+    this.switched();
     this.changed();
   }
 

@@ -18,7 +18,7 @@ import { Names, owners, requestOf } from "../../core/names.js";
  * @property {Row[]} rows the logical blocks of the request that is read
  * @property {{slot: number, text: string} | null} pending picked, and not yet written: its slot counted from the start
  * @property {Map<number, Owner[]>} owners
- * @property {Map<number, number>} fresh block to the first slot that this step wrote
+ * @property {Map<number, number>} fresh block to the first slot of what this step wrote last, for each sequence
  * @property {number} currentBlock block of the event at the playhead, or -1
  * @property {AnyEvent | undefined} event
  * @property {AnyEvent | undefined} previous
@@ -31,18 +31,18 @@ function blockOf(event) {
   return event && "block" in event ? event.block : -1;
 }
 
-/** Slots that the envelope at the playhead has written so far, by block.
- * @param {import("../../core/log.js").EventLog} log @param {number} position */
-function freshSlots(log, position) {
-  /** @type {Map<number, number>} */
-  const fresh = new Map();
+/** Slots written last for each sequence by the envelope at the playhead so far, as block to first slot.
+ * @param {import("../../core/log.js").EventLog} log @param {number} position @param {Map<number, Owner[]>} holders */
+function freshSlots(log, position, holders) {
+  /** @type {Map<number, {block: number, first: number}>} */
+  const last = new Map();
   const start = log.markAt(position)?.start ?? position;
   for (let p = start + 1; p <= position; p += 1) {
     const event = log.eventAt(p);
-    if (event?.type === "slots_written" && !fresh.has(event.block)) fresh.set(event.block, event.first);
-    if (event?.type === "block_freed") fresh.delete(event.block);
+    const owner = event?.type === "slots_written" ? holders.get(event.block)?.[0] : undefined;
+    if (event?.type === "slots_written" && owner) last.set(owner.sequence, event);
   }
-  return fresh;
+  return new Map([...last.values()].map(({ block, first }) => [block, first]));
 }
 
 /** @param {RequestState | undefined} request @param {SequenceState | undefined} sequence @param {Row[]} rows */
@@ -60,7 +60,8 @@ export function look(session, focus) {
   const { log, transport, names } = session;
   const position = transport.position;
   const state = log.stateAt(position);
-  const fresh = freshSlots(log, position);
+  const holders = owners(state);
+  const fresh = freshSlots(log, position, holders);
   const blocks = new Map(state.blocks.map((b) => [b.block, b]));
   const request = state.requests.find((r) => r.request === focus);
   const sequence = state.sequences.find((s) => s.request === focus);
@@ -78,7 +79,7 @@ export function look(session, focus) {
     sequence,
     rows,
     pending: pendingToken(request, sequence, rows),
-    owners: owners(state),
+    owners: holders,
     fresh,
     currentBlock: blockOf(event),
     event,
