@@ -109,7 +109,10 @@ async def _write(socket: WebSocket, client: Client, arenas: Arenas) -> None:
         if text is None:
             arenas.catch_up(client)
         else:
-            await socket.send_text(text)
+            try:
+                await socket.send_text(text)
+            except WebSocketDisconnect:
+                return
 
 
 def _name(message: AnyClientMessage) -> str | None:

@@ -191,7 +191,7 @@ class EngineClient:
             log.error("the engine sent a broken frame: %s", error)
             process.kill()
         except asyncio.CancelledError:
-            await process.stop()
+            await process.stop(listening=self.ready)
             raise
         finally:
             self._process = None

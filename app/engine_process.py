@@ -71,10 +71,13 @@ class EngineProcess:
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
 
-    async def stop(self) -> None:
-        """Ask it to end, wait ``STOP_S`` seconds, then insist."""
+    async def stop(self, listening: bool) -> None:
+        """Ask it to end, wait ``STOP_S`` seconds, then insist. While it loads a model it is not ``listening``."""
         self.send(Shutdown(ref=0))
         self._stdin.close()
+        if not listening:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.terminate()
         try:
             await asyncio.wait_for(self._read_to_end(), STOP_S)
             await asyncio.wait_for(self._process.wait(), STOP_S)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from app.engine_client import Answer, EngineClient
 from app.errors import EngineUnavailable
@@ -53,7 +53,7 @@ class Generations:
         return self._held
 
     async def start(
-        self, engine: EngineClient, arena: str, prompt: str | list[int] | list[ChatTurn], sampling: Sampling
+        self, engine: EngineClient, arena: str, prompt: str | Sequence[int | ChatTurn], sampling: Sampling
     ) -> Generation:
         """Submit a request. Raises Invalid when it is refused, EngineUnavailable when there is no engine."""
         generation = Generation(arena)

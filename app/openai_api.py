@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Request
@@ -86,7 +87,7 @@ async def one_model(name: str, hub: Hub) -> JSONResponse:
 
 async def _generate(
     body: Generate,
-    prompt: str | list[int] | list[ChatTurn],
+    prompt: str | Sequence[int | ChatTurn],
     max_tokens: int,
     answers: Answers,
     request: Request,

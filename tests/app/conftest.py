@@ -53,11 +53,13 @@ class Ear:
 
     async def wait_for(self, wanted: Callable[[Any], bool]) -> Any:
         """The first thing heard, ever, that is ``wanted``."""
+        looked_at = 0
         async with asyncio.timeout(PATIENCE_S):
             while True:
-                for said in self.heard:
+                for said in self.heard[looked_at:]:
                     if wanted(said):
                         return said
+                looked_at = len(self.heard)
                 self._news.clear()
                 await self._news.wait()
 

@@ -6,7 +6,7 @@ it does beyond the ordinary is asked for by the text of a prompt:
 - ``N words``: answers with that many words, then stops.
 - ``forever``: a word every few milliseconds until it is aborted.
 - ``crash``: dies at once with status 13.
-- ``flood N``: N envelopes of a kilobyte each at once.
+- ``flood N``: N envelopes of ten kilobytes each at once.
 - ``hang``: no answer, ever.
 
 A model named ``broken`` fails to load; ``slow-load`` never gets past half.
@@ -169,7 +169,7 @@ class FakeEngine:
         self.send(arena.step(RequestArrived(number, len(words), command.sampling.max_tokens, command.source)))
         if words[0] == "flood":
             for _ in range(int(words[1])):
-                self.send(arena.step(RequestRefused("x" * 1000, "page")))
+                self.send(arena.step(RequestRefused("x" * 10_000, "page")))
         elif words == ["forever"]:
             self.endless.add((arena.name, number))
         elif command.stream:

@@ -1,0 +1,343 @@
+"""The OpenAI-compatible API, with the official client over a real server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from engine.events import RequestAborted, RequestArrived
+from engine.messages import Output
+from tests.app.conftest import Site, serve
+
+MODEL = "fake-model"
+
+
+@pytest.fixture
+async def client(site: Site) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with openai.AsyncOpenAI(base_url=f"{site.url}/v1", api_key="none", max_retries=0) as one:
+        yield one
+
+
+async def test_completion(client: openai.AsyncOpenAI) -> None:
+    answer = await client.completions.create(model=MODEL, prompt="3 words", max_tokens=8, user="someone")
+    assert answer.object == "text_completion"
+    assert answer.id.startswith("cmpl-")
+    assert answer.choices[0].text == "word0 word1 word2 "
+    assert answer.choices[0].finish_reason == "stop"
+    assert answer.usage is not None
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens, answer.usage.total_tokens) == (2, 3, 5)
+
+
+async def test_completion_defaults_are_openais(client: openai.AsyncOpenAI, site: Site) -> None:
+    answer = await client.completions.create(model=MODEL, prompt="40 words")
+    assert answer.choices[0].finish_reason == "length"
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens == 16
+    arrived = await site.ear.wait_for_event(RequestArrived, "api")
+    assert (arrived.source, arrived.max_tokens) == ("api", 16)
+
+
+async def test_completion_of_token_ids(client: openai.AsyncOpenAI) -> None:
+    answer = await client.completions.create(model=MODEL, prompt=[5, 6, 7])
+    assert answer.choices[0].text == "word0 word1 "
+
+
+async def test_chat_completion_runs_to_the_models_length(client: openai.AsyncOpenAI, site: Site) -> None:
+    answer = await client.chat.completions.create(
+        model=MODEL,
+        messages=[
+            {"role": "developer", "content": "be brief"},
+            {"role": "user", "content": [{"type": "text", "text": "2 wo"}, {"type": "text", "text": "rds"}]},
+        ],
+    )
+    assert answer.object == "chat.completion"
+    message = answer.choices[0].message
+    assert (message.role, message.content, answer.choices[0].finish_reason) == ("assistant", "word0 word1 ", "stop")
+    assert (await site.ear.wait_for_event(RequestArrived, "api")).max_tokens == 100
+
+
+async def test_streamed_completion(client: openai.AsyncOpenAI) -> None:
+    stream = await client.completions.create(model=MODEL, prompt="3 words", stream=True)
+    chunks = [chunk async for chunk in stream]
+    assert [chunk.choices[0].text for chunk in chunks] == ["word0 ", "word1 ", "word2 ", ""]
+    assert [chunk.choices[0].finish_reason for chunk in chunks] == [None, None, None, "stop"]
+
+
+async def test_streamed_chat_with_usage(client: openai.AsyncOpenAI) -> None:
+    stream = await client.chat.completions.create(
+        model=MODEL,
+        messages=[{"role": "user", "content": "5 words"}],
+        max_completion_tokens=2,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    chunks = [chunk async for chunk in stream]
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert [chunk.choices[0].delta.content for chunk in chunks[1:3]] == ["word0 ", "word1 "]
+    assert chunks[3].choices[0].finish_reason == "length"
+    assert [chunk.usage for chunk in chunks[:-1]] == [None] * 4
+    assert chunks[4].choices == []
+    assert chunks[4].usage is not None
+    assert (chunks[4].usage.prompt_tokens, chunks[4].usage.completion_tokens) == (2, 2)
+
+
+async def test_the_stream_is_made_of_server_sent_events(site: Site) -> None:
+    async with site.http() as http:
+        body = {"model": MODEL, "prompt": "1 word", "stream": True}
+        answer = await http.post("/v1/completions", json=body, headers={"Accept-Encoding": "gzip"})
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert "content-encoding" not in answer.headers
+    events = answer.text.split("\n\n")
+    assert events[-2:] == ["data: [DONE]", ""]
+    assert all(event.startswith("data: ") for event in events[:-1])
+    assert "usage" not in json.loads(events[0].removeprefix("data: "))
+
+
+async def test_models(client: openai.AsyncOpenAI) -> None:
+    assert [model.id async for model in client.models.list()] == [MODEL]
+    assert (await client.models.retrieve(MODEL)).owned_by == "paged"
+    with pytest.raises(openai.NotFoundError):
+        await client.models.retrieve("some/other")
+
+
+async def test_a_request_goes_into_the_arena_that_a_page_watches(client: openai.AsyncOpenAI, site: Site) -> None:
+    async with site.browser() as page:
+        opened = await page.open()
+        headers = {"X-Arena": opened["drive_secret"]}
+        answer = await client.completions.create(model=MODEL, prompt="1 word", extra_headers=headers)
+        assert answer.choices[0].text == "word0 "
+        arrived = (await page.hear("step"))["events"][0]
+        assert (arrived["type"], arrived["source"]) == ("request_arrived", "api")
+        with pytest.raises(openai.NotFoundError, match="X-Arena"):
+            await client.completions.create(model=MODEL, prompt="1", extra_headers={"X-Arena": opened["view_id"]})
+
+
+async def test_closing_the_arena_ends_its_requests(client: openai.AsyncOpenAI, site: Site) -> None:
+    async with site.browser() as page:
+        opened = await page.open()
+        headers = {"X-Arena": opened["drive_secret"]}
+        stream = await client.completions.create(model=MODEL, prompt="forever", stream=True, extra_headers=headers)
+        assert (await anext(stream)).choices[0].text == "word "
+        await page.say("close", arena="a1")
+        with pytest.raises(openai.APIError, match="closed"):
+            async for _ in stream:
+                pass
+
+
+@pytest.mark.parametrize("path", ["completions", "chat/completions"])
+async def test_a_client_that_leaves_a_stream_has_its_request_aborted(site: Site, path: str) -> None:
+    text = {"prompt": "forever"} if path == "completions" else {"messages": [{"role": "user", "content": "forever"}]}
+    async with (
+        site.http() as http,
+        http.stream("POST", f"/v1/{path}", json={"model": MODEL, "stream": True, **text}) as answer,
+    ):
+        await anext(answer.aiter_text())
+    aborted = await site.ear.wait_for_event(RequestAborted, "api")
+    assert (aborted.request, aborted.reason) == (0, "the client disconnected")
+    assert len(site.arenas.generations) == 0
+
+
+async def test_a_client_that_leaves_while_it_waits_has_its_request_aborted(site: Site) -> None:
+    async with site.http() as http:
+        with pytest.raises(httpx.ReadTimeout):
+            await http.post(
+                "/v1/completions", json={"model": MODEL, "prompt": "forever"}, timeout=httpx.Timeout(5, read=0.2)
+            )
+    assert (await site.ear.wait_for_event(RequestAborted, "api")).request == 0
+    assert len(site.arenas.generations) == 0
+
+
+async def test_losing_the_engine_ends_waiting_and_streaming_requests(client: openai.AsyncOpenAI, site: Site) -> None:
+    stream = await client.completions.create(model=MODEL, prompt="forever", stream=True)
+    await anext(stream)
+    with pytest.raises(openai.InternalServerError) as lost:
+        await client.completions.create(model=MODEL, prompt="crash")
+    assert lost.value.status_code == 503
+    assert lost.value.response.headers["retry-after"] == "2"
+    with pytest.raises(openai.APIError, match="lost"):
+        async for _ in stream:
+            pass
+    await site.ear.wait_for(lambda said: isinstance(said, Output) and said.request == 0)
+
+
+async def test_while_the_model_loads() -> None:
+    async with serve(wait=False, model="slow-load") as site, site.http() as http:
+        await site.ear.wait_for(lambda said: getattr(said, "progress", 0) == 0.5)
+        for answer in (
+            await http.get("/v1/models"),
+            await http.post("/v1/completions", json={"model": MODEL, "prompt": "x"}),
+        ):
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
+            error = answer.json()["error"]
+            assert (error["type"], error["code"]) == ("server_error", "engine_unavailable")
+            assert error["message"] == "the model is loading (pretending, 50%); try again in a moment."
+        ready = await http.get("/readyz")
+        assert (ready.status_code, ready.json()["progress"]) == (503, 0.5)
+
+
+async def test_too_many_requests_are_told_to_come_back() -> None:
+    async with serve(max_api_requests=1) as site, site.http() as http:
+        async with http.stream(
+            "POST", "/v1/completions", json={"model": MODEL, "prompt": "forever", "stream": True}
+        ) as answer:
+            pieces = answer.aiter_text()
+            await anext(pieces)
+            refused = await http.post("/v1/completions", json={"model": MODEL, "prompt": "1 word"})
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "2")
+        assert "the limit is 1" in refused.json()["error"]["message"]
+        await site.ear.wait_for_event(RequestAborted, "api")
+
+
+CHAT = [{"role": "user", "content": "1 word"}]
+
+# Path, body, status, the parameter at fault, its code, and what the message must say.
+BAD: list[tuple[str, Any, int, str | None, str, list[str]]] = [
+    ("completions", "{", 400, None, "bad_json", ["not JSON"]),
+    ("completions", {"model": "gpt-9", "prompt": "x"}, 404, "model", "model_not_found", ["gpt-9", MODEL]),
+    ("completions", {"prompt": "x"}, 400, "model", "missing_parameter", ["model", "add it"]),
+    ("completions", {"model": MODEL}, 400, "prompt", "missing_parameter", ["prompt", "add it"]),
+    ("completions", {"model": MODEL, "prompt": ""}, 400, "prompt", "empty_prompt", ["at least one"]),
+    ("completions", {"model": MODEL, "prompt": []}, 400, "prompt", "empty_prompt", ["0 tokens", "1 to 20000"]),
+    ("completions", {"model": MODEL, "prompt": ["a", "b"]}, 400, "prompt", "unsupported_parameter", ["2", "1"]),
+    ("completions", {"model": MODEL, "prompt": "x" * 20001}, 400, "prompt", "prompt_too_long", ["20001", "20000"]),
+    (
+        "completions",
+        {"model": MODEL, "prompt": "too long"},
+        400,
+        "prompt",
+        "prompt_too_long",
+        ["101", "100", "shorten"],
+    ),
+    ("completions", {"model": MODEL, "prompt": 7}, 400, "prompt", "wrong_type", ["7"]),
+    ("completions", {"model": MODEL, "prompt": "x", "max_tokens": "9"}, 400, "max_tokens", "wrong_type", ["'9'"]),
+    (
+        "completions",
+        {"model": MODEL, "prompt": "x", "max_tokens": 0},
+        400,
+        "max_tokens",
+        "out_of_range",
+        ["0", "least"],
+    ),
+    (
+        "completions",
+        {"model": MODEL, "prompt": "x", "n": 2},
+        400,
+        "n",
+        "unsupported_parameter",
+        ["n is 2", "leave it out"],
+    ),
+    ("completions", {"model": MODEL, "prompt": "x", "echo": True}, 400, "echo", "unsupported_parameter", ["True"]),
+    ("completions", {"model": MODEL, "prompt": "x", "logprobs": 0}, 400, "logprobs", "unsupported_parameter", ["0"]),
+    ("completions", {"model": MODEL, "prompt": "x", "best_off": 1}, 400, "best_off", "unknown_parameter", ["best_off"]),
+    ("completions", {"model": MODEL, "prompt": "x", "stop": ["a"] * 5}, 400, "stop", "too_many_stops", ["5", "4"]),
+    (
+        "completions",
+        {"model": MODEL, "prompt": "x", "stream_options": {}},
+        400,
+        "stream_options",
+        "unsupported_parameter",
+        ["stream to true"],
+    ),
+    ("chat/completions", {"model": MODEL, "messages": []}, 400, "messages", "empty_prompt", ["at least one"]),
+    (
+        "chat/completions",
+        {"model": MODEL, "messages": CHAT, "tools": [{}]},
+        400,
+        "tools",
+        "unsupported_parameter",
+        ["tools"],
+    ),
+    (
+        "chat/completions",
+        {"model": MODEL, "messages": CHAT, "logprobs": True},
+        400,
+        "logprobs",
+        "unsupported_parameter",
+        [],
+    ),
+    (
+        "chat/completions",
+        {"model": MODEL, "messages": [{"role": "tool", "content": "x"}]},
+        400,
+        "messages.0.role",
+        "wrong_type",
+        ["'tool'", "user"],
+    ),
+    (
+        "chat/completions",
+        {"model": MODEL, "messages": CHAT, "max_tokens": 3, "max_completion_tokens": 4},
+        400,
+        "max_completion_tokens",
+        "unsupported_parameter",
+        ["one of them"],
+    ),
+    (
+        "chat/completions",
+        {"model": MODEL, "messages": CHAT, "temperature": 3},
+        400,
+        "temperature",
+        "out_of_range",
+        ["3", "2"],
+    ),
+]
+
+
+async def test_each_mistake_is_explained_in_openais_shape(site: Site) -> None:
+    async with site.http() as http:
+        for path, body, status, param, code, parts in BAD:
+            content = body if isinstance(body, str) else json.dumps(body)
+            answer = await http.post(f"/v1/{path}", content=content, headers={"Content-Type": "application/json"})
+            assert answer.status_code == status, (body, answer.text)
+            error = answer.json()["error"]
+            assert set(error) == {"message", "type", "param", "code"}
+            assert (error["param"], error["code"]) == (param, code), (body, error)
+            missing = [part for part in parts if part not in error["message"]]
+            assert not missing, (error["message"], missing)
+        assert len(site.arenas.generations) == 0
+        unknown = await http.get("/v1/embeddings")
+        assert (unknown.status_code, unknown.json()["error"]["type"]) == (404, "not_found_error")
+
+
+async def test_values_that_ask_for_nothing_are_taken(site: Site) -> None:
+    body = {
+        "model": MODEL,
+        "messages": CHAT,
+        "n": 1,
+        "tools": [],
+        "tool_choice": None,
+        "logprobs": False,
+        "frequency_penalty": 0.0,
+        "presence_penalty": 0,
+        "response_format": {"type": "text"},
+        "metadata": {"a": "b"},
+        "store": False,
+        "top_k": 5,
+        "seed": 1,
+        "stop": "never",
+    }
+    async with site.http() as http:
+        assert (await http.post("/v1/chat/completions", json=body)).status_code == 200
+
+
+async def test_bodies_are_bounded_and_foreign_pages_refused() -> None:
+    async with serve(max_body_bytes=2000) as site, site.http() as http:
+        long = {"model": MODEL, "prompt": "x" * 3000}
+        answer = await http.post("/v1/completions", json=long)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large")
+
+        async def in_chunks() -> AsyncIterator[bytes]:
+            for _ in range(3):
+                yield b"x" * 1000
+
+        answer = await http.post("/v1/completions", content=in_chunks())
+        assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large")
+        body = {"model": MODEL, "prompt": "1 word"}
+        answer = await http.post("/v1/completions", json=body, headers={"Origin": "http://evil.example"})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "foreign_origin")
+        answer = await http.post("/v1/completions", json=body, headers={"Origin": site.url})
+        assert answer.status_code == 200
