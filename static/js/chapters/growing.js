@@ -1,6 +1,7 @@
 // @ts-check
 /** Chapter three: its words follow the figure, and its phrases set the figure to a state. No number is written down. */
 import { say } from "../core/dom.js";
+import { count } from "../core/reduce.js";
 import { inWords, plural, series } from "../core/words.js";
 
 /** @typedef {import("../widgets/block-table.js").PagedBlockTable} Figure */
@@ -65,11 +66,11 @@ export function growing(chapter, figure) {
   };
 
   const measured = () => {
-    const partition = figure.view?.state.partition;
-    if (!partition) return;
-    const owned = partition.token_states + partition.held + partition.reserved + partition.internal;
-    fill("share", owned ? `${((100 * partition.token_states) / owned).toFixed(1)} %` : "–");
-    fill("of", owned ? `${partition.token_states} of ${plural(owned, "slot")}` : "no block is handed out");
+    const state = figure.view?.state;
+    if (!state) return;
+    const { written, empty } = count(state);
+    fill("share", written ? `${((100 * written) / (written + empty)).toFixed(1)} %` : "–");
+    fill("of", written + empty ? `${written} of ${plural(written + empty, "slot")}` : "no block is handed out");
   };
 
   /** @type {Record<string, () => void>} */

@@ -75,10 +75,11 @@ const withSequence = (state, item) => ({ ...state, sequences: put(state.sequence
 const withBlock = (state, item) => ({ ...state, blocks: put(state.blocks, blockNumber, item) });
 
 /**
- * The partition of capacity, counted slot by slot from the blocks in use.
- * @param {ArenaState} state @returns {ArenaState}
+ * How capacity is divided in this very state, counted slot by slot from the blocks in use; `state.partition` is what
+ * the engine said at the end of its last step.
+ * @param {ArenaState} state @returns {{written: number, empty: number, free: number}} slots
  */
-export function recount(state) {
+export function count(state) {
   let owned = 0;
   let written = 0;
   for (const item of state.blocks) {
@@ -86,11 +87,7 @@ export function recount(state) {
     owned += state.block_size;
     written += item.tokens.length;
   }
-  const free = state.num_blocks * state.block_size - owned;
-  return {
-    ...state,
-    partition: { token_states: written, held: owned - written, reserved: 0, internal: 0, external: 0, free },
-  };
+  return { written, empty: owned - written, free: state.num_blocks * state.block_size - owned };
 }
 
 /**
@@ -132,7 +129,7 @@ export function applyEvent(state, event) {
       const taken = block(state, event, event.block);
       if (taken) throw new ImpossibleEvent(event, `block ${event.block} is in use, by ${taken.refs}`);
       const next = append(state, event);
-      return recount(withBlock(next, { block: event.block, refs: 1, tokens: [], texts: [] }));
+      return withBlock(next, { block: event.block, refs: 1, tokens: [], texts: [] });
     }
     case "block_shared": {
       const found = blockInUse(state, event, event.block);
@@ -150,13 +147,13 @@ export function applyEvent(state, event) {
       if (event.refs !== found.refs - 1)
         throw new ImpossibleEvent(event, `block ${event.block} had ${found.refs} references, so now ${found.refs - 1}`);
       const next = withSequence(state, { ...owner, table: owner.table.filter((_, i) => i !== at) });
-      return recount(withBlock(next, { ...found, refs: event.refs }));
+      return withBlock(next, { ...found, refs: event.refs });
     }
     case "block_freed": {
       const found = block(state, event, event.block);
       if (!found) throw new ImpossibleEvent(event, `block ${event.block} is free already`);
       if (found.refs !== 0) throw new ImpossibleEvent(event, `block ${event.block} has ${found.refs} references left`);
-      return recount({ ...state, blocks: state.blocks.filter((b) => b.block !== event.block) });
+      return { ...state, blocks: state.blocks.filter((b) => b.block !== event.block) };
     }
     case "preempted": {
       const owner = request(state, event, sequence(state, event, event.sequence).request);
@@ -174,9 +171,9 @@ export function applyEvent(state, event) {
       });
     }
     case "step_completed": {
-      const mine = recount(state).partition;
+      const mine = count(state);
       const theirs = event.partition;
-      if (theirs.token_states !== mine.token_states || theirs.held + theirs.reserved + theirs.internal !== mine.held
+      if (theirs.token_states !== mine.written || theirs.held + theirs.reserved + theirs.internal !== mine.empty
         || theirs.external + theirs.free !== mine.free)
         throw new ImpossibleEvent(event, `the blocks count to ${JSON.stringify(mine)}`);
       return { ...state, step: event.step, partition: { ...theirs } };
@@ -208,11 +205,11 @@ function write(state, event) {
     throw new ImpossibleEvent(event, `the next slot of block ${event.block} is ${found.tokens.length}`);
   if (event.first + event.count > state.block_size)
     throw new ImpossibleEvent(event, `block ${event.block} ends at slot ${state.block_size - 1}`);
-  return recount(withBlock(state, {
+  return withBlock(state, {
     ...found,
     tokens: [...found.tokens, ...event.tokens],
     texts: [...found.texts, ...event.texts],
-  }));
+  });
 }
 
 /**

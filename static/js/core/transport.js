@@ -26,6 +26,8 @@ export class Transport {
     this.awaiting = false;
     /** @type {((event: import("./types.js").AnyEvent) => boolean) | null} */
     this.wanted = null;
+    /** A step was asked of the engine while looking for that event. */
+    this.asked = false;
     this.credit = 0;
   }
 
@@ -147,8 +149,9 @@ export class Transport {
     this.playing = false;
     this.wanted = wanted;
     this.position = this.log.end;
-    if (this.drive?.running()) this.drive.pause();
-    else this.drive?.step();
+    this.asked = !this.drive?.running();
+    if (this.asked) this.drive?.step();
+    else this.drive?.pause();
     this.changed();
     return true;
   }
@@ -160,7 +163,10 @@ export class Transport {
     const found = this.log.find(before, wanted);
     this.position = found >= 0 ? found : this.log.end;
     if (found >= 0 || this.#spent()) this.wanted = null;
-    else if (this.drive && !this.drive.running()) this.drive.step();
+    else if (this.drive && !this.drive.running() && (!this.asked || this.log.end > before)) {
+      this.asked = true;
+      this.drive.step();
+    }
   }
 
   /** @param {number} speed */

@@ -1,0 +1,41 @@
+/** A small log written by hand: two requests over four blocks of two slots. */
+
+export const PARTITION = { token_states: 0, held: 0, reserved: 0, internal: 0, external: 0, free: 8 };
+
+export const EMPTY = {
+  manager: "paged", block_size: 2, num_blocks: 4, step: 0, paused: false, requests: [], sequences: [], blocks: [],
+  partition: PARTITION,
+};
+
+export const snapshot = (state = EMPTY, seq = 0) => ({ v: 1, kind: "snapshot", arena: "a1", epoch: 0, seq, t: 0, state });
+
+export const step = (seq, events, paused = false) => ({ v: 1, kind: "step", arena: "a1", epoch: 0, seq, t: seq * 10, paused, events });
+
+export const part = (token_states, held, free) => ({ token_states, held, reserved: 0, internal: 0, external: 0, free });
+
+const MS = { schedule: 0.1, forward: 2, sample: 0.3 };
+
+/** Request 0 has three prompt tokens, takes blocks 3 and 1, and picks two tokens; the second needs no new block. */
+export const STEPS = [
+  step(1, [{ type: "request_arrived", request: 0, prompt_tokens: 3, max_tokens: 2, source: "page" }]),
+  step(2, [
+    { type: "request_admitted", request: 0, sequences: [0] },
+    { type: "block_allocated", block: 3, sequence: 0, logical: 0 },
+    { type: "block_allocated", block: 1, sequence: 0, logical: 1 },
+    { type: "slots_written", block: 3, first: 0, count: 2, tokens: [10, 11], texts: ["The", " cat"] },
+    { type: "slots_written", block: 1, first: 0, count: 1, tokens: [12], texts: [" sat"] },
+    { type: "token_generated", sequence: 0, token: 13, text: " on", logprob: -0.5 },
+    { type: "step_completed", step: 1, batch: 1, tokens: 3, waiting: 0, ms: MS, partition: part(3, 1, 4) },
+  ]),
+  step(3, [], true),
+  step(4, [
+    { type: "slots_written", block: 1, first: 1, count: 1, tokens: [13], texts: [" on"] },
+    { type: "token_generated", sequence: 0, token: 14, text: " it", logprob: -0.25 },
+    { type: "request_finished", request: 0, reason: "length", output_tokens: 2 },
+    { type: "block_released", block: 1, sequence: 0, refs: 0 },
+    { type: "block_freed", block: 1 },
+    { type: "block_released", block: 3, sequence: 0, refs: 0 },
+    { type: "block_freed", block: 3 },
+    { type: "step_completed", step: 2, batch: 1, tokens: 1, waiting: 0, ms: MS, partition: part(0, 0, 8) },
+  ], true),
+];
