@@ -1,75 +1,33 @@
 """The native CPU path: decode rows on compiled kernels, long prefill chunks on PyTorch's contiguous attention.
 
-The compiled kernels (``kernels.cpu_worker``) are loaded from Numba's cache on disk by ``warm_up``; only the first run
-on a machine compiles. Without Numba the plain reference does the work, with a warning.
+Without Numba, or for a cache that is neither float32 nor bfloat16, the plain reference does the work.
 """
 
 from __future__ import annotations
 
 import ctypes
 import logging
-import math
-import os
-import struct
-import tempfile
 import threading
-from functools import cache
-from pathlib import Path
-from types import ModuleType
 
-import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from kernels import cpu_plan, cpu_threads, reference
+from kernels import cpu_threads, reference
 from kernels.batch import PagedBatch
+from kernels.cpu_compiled import c_function, worker
+from kernels.cpu_plan import Chunk, Layer, Plan
 
 log = logging.getLogger(__name__)
 
-NATIVE_DTYPES = (torch.float32, torch.bfloat16)
-# Tokens of context, over all rows, below which waking a second core costs more than it brings.
-MIN_PARALLEL_TOKENS = 256
+NATIVE = {torch.float32: "attend_float32", torch.bfloat16: "attend_bfloat16"}
 
-_lock = threading.Lock()  # guards the plan and the scratch memory, which calls reuse
-_scratch = np.empty(0, dtype=np.float32)
-_plan: cpu_plan.Plan | None = None
-
-
-def _cache_folder() -> str:
-    """A folder for compiled code that this user can write to."""
-    from platformdirs import user_cache_dir
-
-    for folder in (Path(user_cache_dir("paged")), Path(tempfile.gettempdir()) / f"paged-{os.getuid()}"):
-        try:
-            (folder / "numba").mkdir(parents=True, exist_ok=True)
-        except OSError:
-            continue
-        if os.access(folder / "numba", os.W_OK):
-            return str(folder / "numba")
-    raise OSError("no folder for compiled kernels can be written to: set NUMBA_CACHE_DIR to one that can")
-
-
-@cache
-def _worker() -> ModuleType | None:
-    """The compiled kernels, or None where Numba is missing. Numba is imported here and not before: it takes time."""
-    try:
-        import numba
-    except ImportError as error:
-        log.warning("native CPU attention is off, plain PyTorch does its work: %s (pip install numba)", error)
-        return None
-    before = numba.config.CACHE_DIR  # from NUMBA_CACHE_DIR
-    # Numba's own choice, beside the sources, is read-only in many installations.
-    numba.config.CACHE_DIR = before or _cache_folder()
-    try:
-        from kernels import cpu_worker
-    finally:
-        numba.config.CACHE_DIR = before
-    return cpu_worker
+_lock = threading.Lock()  # a plan's counters and scratch memory serve one call at a time
+_plan: Plan | None = None
 
 
 def is_native(dtype: torch.dtype) -> bool:
     """Whether the compiled kernels take caches of this dtype and are there."""
-    return dtype in NATIVE_DTYPES and _worker() is not None
+    return dtype in NATIVE and worker() is not None
 
 
 def store_kv(
@@ -80,28 +38,35 @@ def store_kv(
     slot_mapping: torch.Tensor,
 ) -> None:
     """Write each row's key and value to its slot; see ``kernels.reference.store_kv``."""
-    worker = _worker() if key_cache.dtype in NATIVE_DTYPES else None
-    if worker is None or key.dtype != key_cache.dtype or value.dtype != value_cache.dtype:
+    fields = worker()
+    if fields is None or key.dtype != key_cache.dtype or value.dtype != value_cache.dtype:
         reference.store_kv(key, value, key_cache, value_cache, slot_mapping)
         return
-    rows = slot_mapping.shape[0]
-    width = key_cache.shape[1] * key_cache.shape[2]
-    if key.numel() != rows * width or value.numel() != rows * width:
+    rows, (slots, kv_heads, head_dim) = slot_mapping.shape[0], key_cache.shape
+    if not key.shape == value.shape == (rows, kv_heads, head_dim):
         raise ValueError(
-            f"key {list(key.shape)} and value {list(value.shape)} do not fit {rows} slots of a cache "
-            f"{list(key_cache.shape)}"
+            f"key {list(key.shape)} and value {list(value.shape)} must both be "
+            f"{[rows, kv_heads, head_dim]}: one row for each entry of slot_mapping, as wide as the cache's"
         )
     key, value, slot_mapping = key.contiguous(), value.contiguous(), slot_mapping.contiguous()
-    args = (ctypes.c_int64 * worker.STORE_FIELDS)(
-        0, 0, -1, slot_mapping.data_ptr(), key.data_ptr(), value.data_ptr(), key_cache.data_ptr(),
-        value_cache.data_ptr(), rows, key_cache.shape[0], width,
-    )  # fmt: skip
-    kernel = worker.store_float32 if key_cache.dtype == torch.float32 else worker.store_bfloat16
-    cpu_threads.c_function(kernel.address)(ctypes.addressof(args))
-    if args[worker.BAD_SLOT] != -1:
+    args = (ctypes.c_int64 * fields.STORE_FIELDS)(
+        0,
+        0,
+        -1,
+        slot_mapping.data_ptr(),
+        key.data_ptr(),
+        value.data_ptr(),
+        key_cache.data_ptr(),
+        value_cache.data_ptr(),
+        rows,
+        slots,
+        kv_heads * head_dim * key.element_size(),
+    )
+    c_function("store").call(ctypes.addressof(args))
+    if args[fields.BAD_SLOT] != -1:
         raise IndexError(
-            f"slot_mapping holds slot {args[worker.BAD_SLOT]}, but the cache has the slots 0 to "
-            f"{key_cache.shape[0] - 1}; only -1 (skip the row) may lie outside"
+            f"slot_mapping holds slot {args[fields.BAD_SLOT]}, but the cache has the slots 0 to {slots - 1}; only -1 "
+            "(skip the row) may lie outside"
         )
 
 
@@ -114,31 +79,30 @@ def paged_attention(
 ) -> torch.Tensor:
     """Causal attention of a mixed batch over block tables; see ``kernels.reference.paged_attention``.
 
-    What depends on the batch alone is worked out at its first call and kept until another batch comes: the tensors of a
-    ``PagedBatch`` must not change once it was used. A slot outside the cache raises IndexError.
+    What depends on the batch alone is worked out in its first call and kept until another batch comes, so the tensors
+    of a ``PagedBatch`` must not change once it was used. A slot outside the cache raises IndexError.
     """
     global _plan
-    worker = _worker() if key_cache.dtype in NATIVE_DTYPES else None
-    if worker is None:
+    fields = worker() if key_cache.dtype in NATIVE else None
+    if fields is None:
         return reference.paged_attention(query, key_cache, value_cache, batch, scale)
     if not (key_cache.is_contiguous() and value_cache.is_contiguous()):
         raise ValueError("key_cache and value_cache must be contiguous [num_slots, kv_heads, head_dim]")
+    wide = query.to(torch.float32).contiguous()
+    out = torch.empty_like(wide)
     with _lock:
         plan = _plan
         if plan is None or plan.batch is not batch:
-            plan = _plan = cpu_plan.Plan(batch, worker)
-        wide = query.to(torch.float32).contiguous()
-        out = torch.empty_like(wide)
+            plan = _plan = Plan(batch, fields)
         if plan.items:
-            _attend_rows(worker, plan, wide, key_cache, value_cache, out, scale)
-        for chunk in plan.chunks:
-            _attend_chunk(chunk, query, key_cache, value_cache, out, scale)
+            _attend_rows(plan, wide, key_cache, value_cache, out, scale)
+    for chunk in plan.chunks:
+        _attend_chunk(chunk, query, key_cache, value_cache, out, scale)
     return out.to(query.dtype)
 
 
 def _attend_rows(
-    worker: ModuleType,
-    plan: cpu_plan.Plan,
+    plan: Plan,
     query: torch.Tensor,
     key_cache: torch.Tensor,
     value_cache: torch.Tensor,
@@ -146,44 +110,27 @@ def _attend_rows(
     scale: float,
 ) -> None:
     """Rows that the compiled kernel does. query, out: float32 [t, heads, head_dim], contiguous."""
-    global _scratch, _plan
+    global _plan
     rows, heads, head_dim = query.shape
     slots, kv_heads, _ = key_cache.shape
-    threads = min(torch.get_num_threads(), plan.items) if plan.tokens >= MIN_PARALLEL_TOKENS else 1
-    sizes = (
-        plan.items * heads,
-        plan.items * heads,
-        plan.items * heads * head_dim,
-        threads * heads * head_dim,
-        threads * heads * worker.CHUNK,
-        threads * worker.CHUNK * 2,  # int64
+    threads = plan.threads(torch.get_num_threads())
+    plan.enter(
+        Layer(rows, slots, heads, kv_heads, head_dim, threads, scale),
+        (query.data_ptr(), key_cache.data_ptr(), value_cache.data_ptr(), out.data_ptr()),
     )
-    if _scratch.size < sum(sizes) + 1:
-        _scratch = np.empty(sum(sizes) * 5 // 4 + 1, dtype=np.float32)
-    address = _scratch.ctypes.data
-    args = plan.args
-    args[: worker.BAD_SLOT + 1] = (0, 0, -1)
-    for field, size in zip(worker.SCRATCH_FIELDS, sizes, strict=True):
-        args[field] = address
-        address += size * 4
-    scale_bits = struct.unpack("q", struct.pack("d", scale * math.log2(math.e)))[0]
-    args[worker.QUERY : worker.OUT + 1] = (
-        query.data_ptr(), key_cache.data_ptr(), value_cache.data_ptr(), out.data_ptr(),
-    )  # fmt: skip
-    args[worker.QUERY_ROWS : worker.SCALE_BITS + 1] = (rows, slots, heads, kv_heads, head_dim, threads, scale_bits)
-    kernel = worker.attend_float32 if key_cache.dtype == torch.float32 else worker.attend_bfloat16
+    function = c_function(NATIVE[key_cache.dtype])
     if threads == 1:
-        cpu_threads.c_function(kernel.address)(plan.args_address)
+        function.call(plan.args_address)
     else:
-        cpu_threads.parallel()[0](kernel.address, plan.args_address, threads)
-    if args[worker.BAD_SLOT] != -1:
-        raise IndexError(
-            f"a block table leads to slot {args[worker.BAD_SLOT]}, but the cache has the slots 0 to {slots - 1}"
-        )
+        cpu_threads.parallel()[0](function, plan.args_address, threads)
+    bad = plan.bad_slot()
+    if bad is not None:
+        _plan = None
+        raise IndexError(f"a block table leads to slot {bad}, but the cache has the slots 0 to {slots - 1}")
 
 
 def _attend_chunk(
-    chunk: cpu_plan.Chunk,
+    chunk: Chunk,
     query: torch.Tensor,
     key_cache: torch.Tensor,
     value_cache: torch.Tensor,
@@ -205,9 +152,9 @@ def _attend_chunk(
 
 
 def warm_up(heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype) -> None:
-    """Load (on a machine's first run: compile) the kernels, start their threads and check that they run."""
+    """Load (on a machine's first run: compile) the kernels, start their threads and run them once."""
+    tokens = 512
     one = torch.ones(1, dtype=torch.int32)
-    tokens = MIN_PARALLEL_TOKENS * 2
     cache = torch.zeros(tokens, kv_heads, head_dim, dtype=dtype)
     batch = PagedBatch(
         query_start=torch.tensor([0, 1], dtype=torch.int32),
@@ -222,4 +169,5 @@ def warm_up(heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype) -> Non
     )
     store_kv(cache[:1].clone(), cache[:1].clone(), cache, cache, batch.slot_mapping)
     paged_attention(torch.ones(1, heads, head_dim, dtype=dtype), cache, cache, batch, 1.0)
-    log.info("native CPU attention runs on %s", cpu_threads.parallel()[1])
+    if is_native(dtype):
+        log.info("native CPU attention runs on %s", cpu_threads.parallel()[1])

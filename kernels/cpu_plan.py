@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import math
+import struct
 from dataclasses import dataclass
 from types import ModuleType
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,6 +17,8 @@ from kernels.reference import slots_of
 
 # A sequence with up to this many query rows runs row by row on the compiled kernel; a longer run is gathered.
 MAX_NATIVE_ROWS = 8
+# Tokens of context, over all rows, below which waking a second core costs more than it brings.
+MIN_PARALLEL_TOKENS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +32,25 @@ class Chunk:
     mask: torch.Tensor | None
 
 
+class Layer(NamedTuple):
+    """The shapes of a call, in the order of the kernel's fields; the same for all layers of most models."""
+
+    rows: int
+    slots: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    threads: int
+    scale: float
+
+
 class Plan:
     """The work of one ``PagedBatch``. Keeps the batch, so that ``plan.batch is batch`` is a safe test.
 
     Attributes:
         chunks: sequences with more than ``MAX_NATIVE_ROWS`` query rows.
         items: pieces of work for the compiled kernel: a query row and ``CHUNK`` tokens of its context each.
-        tokens: tokens of context in all items together.
-        args, args_address: the kernel's argument, with everything filled in that does not change between layers.
+        args_address: the kernel's argument; see ``kernels.cpu_worker``.
     """
 
     def __init__(self, batch: PagedBatch, worker: ModuleType) -> None:
@@ -55,16 +71,68 @@ class Plan:
         done = np.zeros(len(pieces), dtype=np.int64)
 
         self.items = len(item_row)
-        self.tokens = int(visible.sum())
+        self._tokens = int(visible.sum())
         self.chunks = [_chunk(batch, int(i)) for i in np.flatnonzero(~native)]
         # The kernel sees addresses only: keep what they point to.
         self._kept = (item_row, first_item, query_row, sequence, visible.astype(np.int32), done)
         self._tensors = (table, block_size, batch.slot_base.contiguous())
-        self.args = (ctypes.c_int64 * worker.ATTEND_FIELDS)()
-        self.args_address = ctypes.addressof(self.args)
-        self.args[worker.ITEM_ROW : worker.ROW_DONE + 1] = [array.ctypes.data for array in self._kept]
-        self.args[worker.TABLE : worker.SLOT_BASE + 1] = [tensor.data_ptr() for tensor in self._tensors]
-        self.args[worker.ITEMS : worker.TABLE_WIDTH + 1] = [self.items, len(pieces), len(context), table.shape[1]]
+        self._fields = worker
+        self._layer: Layer | None = None
+        self._args = args = (ctypes.c_int64 * worker.ATTEND_FIELDS)()
+        self.args_address = ctypes.addressof(args)
+        args[worker.ITEM_ROW : worker.ROW_DONE + 1] = [array.ctypes.data for array in self._kept]
+        args[worker.TABLE : worker.SLOT_BASE + 1] = [tensor.data_ptr() for tensor in self._tensors]
+        args[worker.ITEMS : worker.TABLE_WIDTH + 1] = [self.items, len(pieces), len(context), table.shape[1]]
+
+    def threads(self, available: int) -> int:
+        """On how many of the ``available`` threads to run."""
+        return min(available, self.items) if self._tokens >= MIN_PARALLEL_TOKENS else 1
+
+    def enter(self, layer: Layer, addresses: tuple[int, int, int, int]) -> None:
+        """Fill in what the next run of the kernel works on: the addresses of query, keys, values and output."""
+        fields, args = self._fields, self._args
+        if layer != self._layer:
+            self._layer = layer
+            self._scratch = self._lay_out_scratch(layer)
+            scale_bits = struct.unpack("q", struct.pack("d", layer.scale * math.log2(math.e)))[0]
+            args[fields.QUERY_ROWS : fields.SCALE_BITS + 1] = (*layer[:-1], scale_bits)
+        args[: fields.BAD_SLOT + 1] = (0, 0, -1)
+        args[fields.QUERY : fields.OUT + 1] = addresses
+
+    def bad_slot(self) -> int | None:
+        """A slot outside the cache that the last run met."""
+        slot: int = self._args[self._fields.BAD_SLOT]
+        return None if slot == -1 else slot
+
+    def _lay_out_scratch(self, layer: Layer) -> np.ndarray:
+        """Memory for the parts of rows and for each thread. Allocated once a step, or taken from the step before."""
+        chunk = self._fields.CHUNK
+        sizes = (
+            self.items * layer.heads,
+            self.items * layer.heads,
+            self.items * layer.heads * layer.head_dim,
+            layer.threads * layer.heads * layer.head_dim,
+            layer.threads * layer.heads * chunk,
+            layer.threads * chunk * 2,  # int64
+        )
+        scratch = _reserve(sum(size + 16 for size in sizes))
+        address = scratch.ctypes.data
+        for field, size in zip(self._fields.SCRATCH_FIELDS, sizes, strict=True):
+            address += -address % 64  # a cache line
+            self._args[field] = address
+            address += size * 4
+        return scratch
+
+
+_scratch = np.empty(0, dtype=np.float32)
+
+
+def _reserve(size: int) -> np.ndarray:
+    """At least ``size`` float32: the same memory step after step, since fresh pages cost more than the kernel."""
+    global _scratch
+    if _scratch.size < size:
+        _scratch = np.empty(size * 3 // 2, dtype=np.float32)
+    return _scratch
 
 
 def _check(lengths: np.ndarray, context: np.ndarray, block_size: np.ndarray, width: int) -> None:

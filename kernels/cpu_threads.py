@@ -11,21 +11,15 @@ import ctypes
 import os
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
 import torch
 
-Work = Callable[[int], None]
-Parallel = Callable[[int, int, int], None]
-_C_WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+from kernels.cpu_compiled import Function
 
-
-@cache
-def c_function(address: int) -> Work:
-    """The C function ``void f(void *)`` at ``address``; calls release the GIL."""
-    return _C_WORK(address)
+Parallel = Callable[[Function, int, int], None]
 
 
 def _openmp_library() -> str | None:
@@ -42,8 +36,8 @@ def _openmp_library() -> str | None:
 
 @cache
 def parallel() -> tuple[Parallel, str]:
-    """``(run, description)``; ``run(function, argument, threads)`` calls the C function at the address ``function`` in
-    that many threads at once, each with ``argument``, and returns when all have returned."""
+    """``(run, description)``; ``run(function, argument, threads)`` calls the C function in that many threads at once,
+    each with ``argument``, and returns when all have returned."""
     path = _openmp_library()
     if path is not None:
         try:
@@ -54,17 +48,21 @@ def parallel() -> tuple[Parallel, str]:
             region.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
             region.restype = None
 
-            def run_openmp(function: int, argument: int, threads: int) -> None:
-                region(function, argument, threads, 0)
+            def run_openmp(function: Function, argument: int, threads: int) -> None:
+                region(function.address, argument, threads, 0)
 
             return run_openmp, f"PyTorch's OpenMP threads ({os.path.basename(path)})"
-
-    pool = ThreadPoolExecutor(max_workers=max(1, torch.get_num_threads() - 1), thread_name_prefix="attention")
-
-    def run_pool(function: int, argument: int, threads: int) -> None:
-        call = c_function(function)
-        others = [pool.submit(call, argument) for _ in range(threads - 1)]
-        call(argument)
-        wait(others)
-
     return run_pool, "a pool of Python threads"
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=os.cpu_count(), thread_name_prefix="attention")
+
+
+def run_pool(function: Function, argument: int, threads: int) -> None:
+    """``parallel`` without OpenMP."""
+    others = [_pool().submit(function.call, argument) for _ in range(threads - 1)]
+    function.call(argument)
+    for other in others:
+        other.result()

@@ -1,4 +1,4 @@
-"""The CPU kernels, compiled by Numba. Import only through ``kernels.cpu_paged``, which sets the place of the disk cache.
+"""The CPU kernels, compiled by Numba. Import only through ``kernels.cpu_compiled``, which sets the place of the disk cache.
 
 Each kernel is a C function of one argument, the address of an int64 array: counters, then addresses and sizes (the
 names below). That makes a call from Python cost a few microseconds, and any thread can run it.
@@ -14,10 +14,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
-from numba import carray, cfunc, njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic, overload
+from numba import carray, cfunc, njit
+
+from kernels.cpu_intrinsics import FAST, OPTIONS, as_float64, exp2, fetch_add, pointer, widen
 
 CHUNK = 128  # tokens of context in one item: small enough to share one short sequence between two cores
 
@@ -34,93 +33,8 @@ ATTEND_FIELDS = 33
 
 # Fields of the int64 array that ``store`` works on; BAD_SLOT as above.
 STORE_MAPPING, STORE_KEY, STORE_VALUE, STORE_KEYS, STORE_VALUES = 3, 4, 5, 6, 7
-STORE_ROWS, STORE_SLOTS, STORE_WIDTH = 8, 9, 10  # width: elements of a row
+STORE_ROWS, STORE_SLOTS, STORE_WIDTH = 8, 9, 10  # width: bytes of a row
 STORE_FIELDS = 11
-
-# NaN and infinity keep their meaning; only the order of sums and products may change.
-FAST = {"reassoc", "contract", "nsz", "arcp"}
-OPTIONS: dict[str, Any] = {"cache": True, "error_model": "numpy", "nogil": True, "fastmath": FAST}
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def fetch_add(typing_context: Any, array: Any, index: Any) -> Any:
-    """Add 1 to ``array[index]`` (int64) atomically and return the value before."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        address = cgutils.gep_inbounds(builder, data, args[1])
-        return builder.atomic_rmw("add", address, ir.Constant(ir.IntType(64), 1), "seq_cst")
-
-    return types.int64(array, types.intp), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def pointer(typing_context: Any, address: Any) -> Any:
-    """An int64 as the address that it is."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.inttoptr(args[0], cgutils.voidptr_t)
-
-    return types.voidptr(types.int64), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def as_float64(typing_context: Any, bits: Any) -> Any:
-    """The float64 with these bits."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], ir.DoubleType())
-
-    return types.float64(types.int64), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def as_float32(typing_context: Any, bits: Any) -> Any:
-    """The float32 with these bits."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], ir.FloatType())
-
-    return types.float32(types.int32), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def as_int32(typing_context: Any, number: Any) -> Any:
-    """The bits of a float32."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], ir.IntType(32))
-
-    return types.int32(types.float32), generate
-
-
-@njit(inline="always", **OPTIONS)  # type: ignore[untyped-decorator]
-def exp2(x: Any) -> Any:
-    """2 ** x for float32 x <= 0, relative error under 3e-7; a form that vectorises. NaN stays NaN; -inf gives 0."""
-    clamped = np.float32(-126.0) if x < np.float32(-126.0) else x
-    whole = np.floor(clamped + np.float32(0.5))
-    f = clamped - whole
-    p = np.float32(1.54614447e-4)  # a Chebyshev fit of degree 6 on [-0.5, 0.5]
-    p = p * f + np.float32(1.34004282e-3)
-    p = p * f + np.float32(9.61805668e-3)
-    p = p * f + np.float32(5.55032723e-2)
-    p = p * f + np.float32(2.40226509e-1)
-    p = p * f + np.float32(6.93147207e-1)
-    p = p * f + np.float32(1.0)
-    power = p * as_float32(np.int32((np.int32(whole) + np.int32(127)) << np.int32(23)))
-    return np.float32(0.0) if x < np.float32(-126.0) else power
-
-
-def widen(element: Any) -> Any:
-    """A float32 element as it is; a bfloat16 element, given as the int16 with its bits, as float32."""
-    raise NotImplementedError("only compiled code calls this")
-
-
-@overload(widen, inline="always", strict=False)  # type: ignore[untyped-decorator]
-def _widen(element: Any) -> Any:
-    if isinstance(element, types.Float):
-        return lambda element: element
-    return lambda element: as_float32(np.int32(element) << np.int32(16))
 
 
 @njit(**OPTIONS)  # type: ignore[untyped-decorator]
@@ -144,17 +58,28 @@ def fill_slots(slots: Any, table: Any, block_size: int, slot_base: int, first: i
 
 @njit(**OPTIONS)  # type: ignore[untyped-decorator]
 def score_tokens(query: Any, keys: Any, slots: Any, count: int, scores: Any) -> None:
-    """scores[h, j] = query[h] . keys[slots[j], h's KV head]; each key is read once."""
+    """scores[h, j] = query[h] . keys[slots[j], h's KV head]; four tokens at a time, each read once."""
     kv_heads, dim = keys.shape[1], keys.shape[2]
     group = query.shape[0] // kv_heads
-    for j in range(count):
-        slot = slots[j]
+    whole = count - count % 4
+    for j in range(0, whole, 4):
+        a, b, c, d = slots[j], slots[j + 1], slots[j + 2], slots[j + 3]
         for kv_head in range(kv_heads):
             for head in range(kv_head * group, kv_head * group + group):
-                total = np.float32(0.0)
+                p, q, r, s = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
                 for x in range(dim):
-                    total += query[head, x] * widen(keys[slot, kv_head, x])
-                scores[head, j] = total
+                    p += query[head, x] * widen(keys[a, kv_head, x])
+                    q += query[head, x] * widen(keys[b, kv_head, x])
+                    r += query[head, x] * widen(keys[c, kv_head, x])
+                    s += query[head, x] * widen(keys[d, kv_head, x])
+                scores[head, j], scores[head, j + 1], scores[head, j + 2], scores[head, j + 3] = p, q, r, s
+    for j in range(whole, count):
+        for kv_head in range(kv_heads):
+            for head in range(kv_head * group, kv_head * group + group):
+                p = np.float32(0.0)
+                for x in range(dim):
+                    p += query[head, x] * widen(keys[slots[j], kv_head, x])
+                scores[head, j] = p
 
 
 @njit(**OPTIONS)  # type: ignore[untyped-decorator]
@@ -263,7 +188,6 @@ def attend_items(args: Any, keys: Any, values: Any) -> None:
         item = fetch_add(args, NEXT_ITEM)
 
 
-@cfunc("void(voidptr)", cache=True, error_model="numpy", fastmath=FAST)  # type: ignore[untyped-decorator]
 def attend_float32(address: Any) -> None:
     """Attention over float32 caches."""
     args = carray(address, (ATTEND_FIELDS,), np.int64)
@@ -271,7 +195,6 @@ def attend_float32(address: Any) -> None:
     attend_items(args, carray(pointer(args[KEYS]), shape, np.float32), carray(pointer(args[VALUES]), shape, np.float32))
 
 
-@cfunc("void(voidptr)", cache=True, error_model="numpy", fastmath=FAST)  # type: ignore[untyped-decorator]
 def attend_bfloat16(address: Any) -> None:
     """Attention over bfloat16 caches; query and output are float32."""
     args = carray(address, (ATTEND_FIELDS,), np.int64)
@@ -279,46 +202,35 @@ def attend_bfloat16(address: Any) -> None:
     attend_items(args, carray(pointer(args[KEYS]), shape, np.int16), carray(pointer(args[VALUES]), shape, np.int16))
 
 
-@njit(inline="always", **OPTIONS)  # type: ignore[untyped-decorator]
-def store_rows(args: Any, key: Any, value: Any, keys: Any, values: Any) -> None:
-    """Copy each row to its slot; check every slot before the first write."""
+def store(address: Any) -> None:
+    """``store_kv`` for any dtype: rows are copied as bytes. Every slot is checked before the first write."""
+    args = carray(address, (STORE_FIELDS,), np.int64)
+    width = args[STORE_WIDTH]
+    rows, slots = (args[STORE_ROWS], width), (args[STORE_SLOTS], width)
     mapping = carray(pointer(args[STORE_MAPPING]), (args[STORE_ROWS],), np.int64)
     for row in range(args[STORE_ROWS]):
         if mapping[row] < -1 or mapping[row] >= args[STORE_SLOTS]:
             args[BAD_SLOT] = mapping[row]
             return
+    key = carray(pointer(args[STORE_KEY]), rows, np.uint8)
+    value = carray(pointer(args[STORE_VALUE]), rows, np.uint8)
+    keys = carray(pointer(args[STORE_KEYS]), slots, np.uint8)
+    values = carray(pointer(args[STORE_VALUES]), slots, np.uint8)
     for row in range(args[STORE_ROWS]):
         slot = mapping[row]
         if slot >= 0:
-            for x in range(args[STORE_WIDTH]):
+            for x in range(width):
                 keys[slot, x] = key[row, x]
-            for x in range(args[STORE_WIDTH]):
+            for x in range(width):
                 values[slot, x] = value[row, x]
 
 
-@cfunc("void(voidptr)", cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def store_float32(address: Any) -> None:
-    """``store_kv`` for float32."""
-    args = carray(address, (STORE_FIELDS,), np.int64)
-    rows, slots = (args[STORE_ROWS], args[STORE_WIDTH]), (args[STORE_SLOTS], args[STORE_WIDTH])
-    store_rows(
-        args,
-        carray(pointer(args[STORE_KEY]), rows, np.int32),
-        carray(pointer(args[STORE_VALUE]), rows, np.int32),
-        carray(pointer(args[STORE_KEYS]), slots, np.int32),
-        carray(pointer(args[STORE_VALUES]), slots, np.int32),
-    )
+def compile_kernel(name: str) -> int:
+    """Address of ``attend_float32``, ``attend_bfloat16`` or ``store`` as a C function: compiled, or loaded from disk."""
+    function = {"attend_float32": attend_float32, "attend_bfloat16": attend_bfloat16, "store": store}[name]
+    kernel = cfunc("void(voidptr)", cache=True, error_model="numpy", fastmath=FAST)(function)
+    _alive.append(kernel)
+    return int(kernel.address)
 
 
-@cfunc("void(voidptr)", cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def store_bfloat16(address: Any) -> None:
-    """``store_kv`` for bfloat16."""
-    args = carray(address, (STORE_FIELDS,), np.int64)
-    rows, slots = (args[STORE_ROWS], args[STORE_WIDTH]), (args[STORE_SLOTS], args[STORE_WIDTH])
-    store_rows(
-        args,
-        carray(pointer(args[STORE_KEY]), rows, np.int16),
-        carray(pointer(args[STORE_VALUE]), rows, np.int16),
-        carray(pointer(args[STORE_KEYS]), slots, np.int16),
-        carray(pointer(args[STORE_VALUES]), slots, np.int16),
-    )
+_alive: list[Any] = []  # the code lives as long as these

@@ -1,0 +1,96 @@
+"""What the CPU kernels need and Numba does not offer: atomic counters, addresses, bits, a quick exponential."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic, overload
+
+# NaN and infinity keep their meaning; only the order of sums and products may change.
+FAST = {"reassoc", "contract", "nsz", "arcp"}
+OPTIONS: dict[str, Any] = {"cache": True, "error_model": "numpy", "nogil": True, "fastmath": FAST}
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def fetch_add(typing_context: Any, array: Any, index: Any) -> Any:
+    """Add 1 to ``array[index]`` (int64) atomically and return the value before."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        address = cgutils.gep_inbounds(builder, data, args[1])
+        return builder.atomic_rmw("add", address, ir.Constant(ir.IntType(64), 1), "seq_cst")
+
+    return types.int64(array, types.intp), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def pointer(typing_context: Any, address: Any) -> Any:
+    """An int64 as the address that it is."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], cgutils.voidptr_t)
+
+    return types.voidptr(types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def as_float64(typing_context: Any, bits: Any) -> Any:
+    """The float64 with these bits."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.DoubleType())
+
+    return types.float64(types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def as_float32(typing_context: Any, bits: Any) -> Any:
+    """The float32 with these bits."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.FloatType())
+
+    return types.float32(types.int32), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def as_int32(typing_context: Any, number: Any) -> Any:
+    """The bits of a float32."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.IntType(32))
+
+    return types.int32(types.float32), generate
+
+
+@njit(inline="always", **OPTIONS)  # type: ignore[untyped-decorator]
+def exp2(x: Any) -> Any:
+    """2 ** x for float32 x <= 0, relative error under 3e-7; a form that vectorises. NaN stays NaN; -inf gives 0."""
+    clamped = np.float32(-126.0) if x < np.float32(-126.0) else x
+    whole = np.floor(clamped + np.float32(0.5))
+    f = clamped - whole
+    p = np.float32(1.54614447e-4)  # a Chebyshev fit of degree 6 on [-0.5, 0.5]
+    p = p * f + np.float32(1.34004282e-3)
+    p = p * f + np.float32(9.61805668e-3)
+    p = p * f + np.float32(5.55032723e-2)
+    p = p * f + np.float32(2.40226509e-1)
+    p = p * f + np.float32(6.93147207e-1)
+    p = p * f + np.float32(1.0)
+    power = p * as_float32(np.int32((np.int32(whole) + np.int32(127)) << np.int32(23)))
+    return np.float32(0.0) if x < np.float32(-126.0) else power
+
+
+def widen(element: Any) -> Any:
+    """A float32 element as it is; a bfloat16 element, given as the int16 with its bits, as float32."""
+    raise NotImplementedError("only compiled code calls this")
+
+
+@overload(widen, inline="always", strict=False)  # type: ignore[untyped-decorator]
+def _widen(element: Any) -> Any:
+    if isinstance(element, types.Float):
+        return lambda element: element
+    return lambda element: as_float32(np.int32(element) << np.int32(16))
