@@ -89,7 +89,11 @@ def test_an_envelope_is_encoded_once_for_all() -> None:
 
 
 async def test_a_client_that_stops_reading_gets_a_snapshot_instead_of_what_it_missed() -> None:
-    async with serve(client_queue=8) as site, site.browser() as page, site.browser(max_queue=1) as sleeper:
+    async with (
+        serve(client_queue=8) as site,
+        site.browser(close_timeout=0.1) as page,
+        site.browser(max_queue=1) as sleeper,
+    ):
         opened = await page.open()
         await sleeper.open(view_id=opened["view_id"])
         # Nobody reads the sleeper's socket now. 20 MB are more than the kernel and both libraries keep for it.
