@@ -20,7 +20,7 @@ from app.main import create_app
 from app.settings import Settings
 from engine.messages import ArenaClosed, Output, Status, Stepped
 
-PATIENCE_S = 20
+PATIENCE_S = 30
 
 
 class Ear:
@@ -142,12 +142,18 @@ class _Server(uvicorn.Server):
         yield
 
 
+def fake_engine_command(settings: Settings) -> list[str]:
+    config = msgspec.json.encode(settings.engine_config()).decode()
+    return [sys.executable, "-m", "tests.app.fake_engine", config]
+
+
 @contextlib.asynccontextmanager
-async def serve(wait: bool = True, **settings: Any) -> AsyncIterator[Site]:
-    """A site with ``settings``; with ``wait`` its engine is ready."""
+async def serve(
+    wait: bool = True, command: Callable[[Settings], list[str]] = fake_engine_command, **settings: Any
+) -> AsyncIterator[Site]:
+    """A site with ``settings`` over the engine that ``command`` starts; with ``wait`` it is ready."""
     chosen = Settings(**{"arena_grace_s": 30.0, "api_slots": 64, **settings})
-    config = msgspec.json.encode(chosen.engine_config()).decode()
-    app = create_app(chosen, [sys.executable, "-m", "tests.app.fake_engine", config])
+    app = create_app(chosen, command(chosen))
     server = _Server(
         uvicorn.Config(
             app,
