@@ -67,6 +67,24 @@ def as_int32(typing_context: Any, number: Any) -> Any:
     return types.int32(types.float32), generate
 
 
+@intrinsic  # type: ignore[untyped-decorator]
+def prefetch(typing_context: Any, array: Any, row: Any, byte: Any) -> Any:
+    """Begin to load the cache line at this byte of ``array[row]``."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        whole = context.make_array(signature.args[0])(context, builder, args[0])
+        row_stride = cgutils.unpack_tuple(builder, whole.strides)[0]
+        offset = builder.add(builder.mul(args[1], row_stride), args[2])
+        address = builder.gep(builder.bitcast(whole.data, cgutils.voidptr_t), [offset])
+        int32 = ir.IntType(32)
+        signature_of_prefetch = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, int32, int32, int32])
+        function = cgutils.get_or_insert_function(builder.module, signature_of_prefetch, "llvm.prefetch")
+        builder.call(function, [address, int32(0), int32(3), int32(1)])  # to read, to keep, data
+        return context.get_dummy_value()
+
+    return types.none(array, types.int64, types.int64), generate
+
+
 @njit(inline="always", **OPTIONS)  # type: ignore[untyped-decorator]
 def exp2(x: Any) -> Any:
     """2 ** x for float32 x <= 0, relative error under 3e-7; a form that vectorises. NaN stays NaN; -inf gives 0."""

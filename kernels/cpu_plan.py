@@ -16,9 +16,9 @@ from kernels.batch import PagedBatch
 from kernels.reference import slots_of
 
 # A sequence with up to this many query rows runs row by row on the compiled kernel; a longer run is gathered.
-MAX_NATIVE_ROWS = 8
-# Tokens of context, over all rows, below which waking a second core costs more than it brings.
-MIN_PARALLEL_TOKENS = 256
+MAX_NATIVE_ROWS = 16
+# Waking a second core pays from this much work on, in tokens of context; an item costs as much as 16 tokens besides.
+MIN_PARALLEL_WORK, ITEM_WORK = 384, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Plan:
         done = np.zeros(len(pieces), dtype=np.int64)
 
         self.items = len(item_row)
-        self._tokens = int(visible.sum())
+        self._work = int(visible.sum()) + ITEM_WORK * self.items
         self.chunks = [_chunk(batch, int(i)) for i in np.flatnonzero(~native)]
         # The kernel sees addresses only: keep what they point to.
         self._kept = (item_row, first_item, query_row, sequence, visible.astype(np.int32), done)
@@ -86,7 +86,7 @@ class Plan:
 
     def threads(self, available: int) -> int:
         """On how many of the ``available`` threads to run."""
-        return min(available, self.items) if self._tokens >= MIN_PARALLEL_TOKENS else 1
+        return min(available, self.items) if self._work >= MIN_PARALLEL_WORK else 1
 
     def enter(self, layer: Layer, addresses: tuple[int, int, int, int]) -> None:
         """Fill in what the next run of the kernel works on: the addresses of query, keys, values and output."""

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 from numba import carray, cfunc, njit
 
-from kernels.cpu_intrinsics import FAST, OPTIONS, as_float64, exp2, fetch_add, pointer, widen
+from kernels.cpu_intrinsics import FAST, OPTIONS, as_float64, exp2, fetch_add, pointer, prefetch, widen
 
+AHEAD = 8  # tokens between the one worked on and the one whose row is being fetched: the processor cannot guess blocks
 CHUNK = 128  # tokens of context in one item: small enough to share one short sequence between two cores
 
 # Fields of the int64 array that ``attend`` works on: counters (0, 0 and -1 at the start), addresses, sizes.
@@ -56,6 +57,15 @@ def fill_slots(slots: Any, table: Any, block_size: int, slot_base: int, first: i
     return np.int64(-1)
 
 
+@njit(inline="always", **OPTIONS)  # type: ignore[untyped-decorator]
+def fetch_ahead(cache: Any, slots: Any, first: int, count: int) -> None:
+    """Prefetch the rows of the four tokens from ``first`` on."""
+    bytes_of_row = cache.shape[1] * cache.shape[2] * cache.itemsize
+    for j in range(first, min(first + 4, count)):
+        for byte in range(0, bytes_of_row, 64):
+            prefetch(cache, slots[j], byte)
+
+
 @njit(**OPTIONS)  # type: ignore[untyped-decorator]
 def score_tokens(query: Any, keys: Any, slots: Any, count: int, scores: Any) -> None:
     """scores[h, j] = query[h] . keys[slots[j], h's KV head]; four tokens at a time, each read once."""
@@ -64,6 +74,7 @@ def score_tokens(query: Any, keys: Any, slots: Any, count: int, scores: Any) -> 
     whole = count - count % 4
     for j in range(0, whole, 4):
         a, b, c, d = slots[j], slots[j + 1], slots[j + 2], slots[j + 3]
+        fetch_ahead(keys, slots, j + AHEAD, count)
         for kv_head in range(kv_heads):
             for head in range(kv_head * group, kv_head * group + group):
                 p, q, r, s = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
@@ -107,6 +118,7 @@ def weigh_values(scores: Any, values: Any, slots: Any, count: int, out: Any) -> 
     whole = count - count % 4
     for j in range(0, whole, 4):
         a, b, c, d = slots[j], slots[j + 1], slots[j + 2], slots[j + 3]
+        fetch_ahead(values, slots, j + AHEAD, count)
         for kv_head in range(kv_heads):
             for head in range(kv_head * group, kv_head * group + group):
                 p, q, r, s = scores[head, j], scores[head, j + 1], scores[head, j + 2], scores[head, j + 3]

@@ -15,6 +15,7 @@ from kernels.batch import PagedBatch
 log = logging.getLogger(__name__)
 
 CHOICES = ("auto", "triton", "cpu", "reference")
+TRITON_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class StoreKV(Protocol):
@@ -83,15 +84,17 @@ def select_backend(device: torch.device, dtype: torch.dtype, requested: str = "a
 
 def _auto(device: torch.device, dtype: torch.dtype) -> tuple[str, str]:
     if device.type == "cuda":
-        if _has_triton():
-            return "triton", "the device is CUDA"
-        return "reference", "the device is CUDA, but Triton is not installed"
+        if not _has_triton():
+            return "reference", "the device is CUDA, but Triton is not installed"
+        if dtype not in TRITON_DTYPES:
+            return "reference", "the Triton kernels take float32, float16 and bfloat16"
+        return "triton", "the device is CUDA"
     if device.type == "cpu":
         from kernels import cpu_paged
 
         if cpu_paged.is_native(dtype):
             return "cpu", "the device is a CPU"
-        return "reference", "the native CPU path needs Numba and float32 or bfloat16"
+        return "reference", "the native CPU path needs Numba, and takes float32 and bfloat16"
     return "reference", f"there are no kernels for {device.type}"
 
 

@@ -14,7 +14,6 @@ import triton.language as tl
 
 from kernels.batch import PagedBatch
 
-DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 MIN_TILE = 16  # tl.dot takes no side under 16
 PREFILL_ROWS = 64  # query rows x heads of a group in a program's tile, where there are that many
 TILE_TOKENS = 64  # tokens in a tile of keys, at most
@@ -185,7 +184,7 @@ def paged_attention(
     """Causal attention of a mixed batch over block tables in one launch; see ``kernels.reference.paged_attention``."""
     rows, heads, head_dim = query.shape
     kv_heads = key_cache.shape[1]
-    if query.dtype not in DTYPES or key_cache.dtype != query.dtype:
+    if query.dtype not in (torch.float32, torch.float16, torch.bfloat16) or key_cache.dtype != query.dtype:
         raise ValueError(
             f"Triton attention takes float32, float16 or bfloat16, the same for query ({query.dtype}) and cache "
             f"({key_cache.dtype}); use the reference backend for others"

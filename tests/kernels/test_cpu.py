@@ -6,14 +6,15 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
-from kernels import cpu_paged
+from kernels import cpu_compiled, cpu_paged, cpu_threads
 from tests.kernels.cases import FAR_AWAY, Case, Sequence, build
 
-LONG = [Sequence(1, 1000), Sequence(1, 127), Sequence(1, 128), Sequence(1, 129), Sequence(8, 300), Sequence(9, 300)]
+LONG = [Sequence(1, 1000), Sequence(1, 127), Sequence(1, 128), Sequence(1, 129), Sequence(16, 300), Sequence(17, 300)]
 
 
 def attend(case: Case) -> torch.Tensor:
@@ -38,6 +39,36 @@ def test_number_of_threads_changes_no_bit() -> None:
     finally:
         torch.set_num_threads(before)
     assert all(torch.equal(outs[0], out) for out in outs)
+
+
+def test_without_openmp_a_pool_of_threads_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, case, calls = torch.get_num_threads(), build(LONG[:4]), []
+
+    def run(function: cpu_compiled.Function, argument: int, threads: int) -> None:
+        calls.append(threads)
+        cpu_threads.run_pool(function, argument, threads)
+
+    torch.set_num_threads(2)
+    try:
+        expected = attend(case)
+        monkeypatch.setattr(cpu_threads, "parallel", lambda: (run, "a pool"))
+        assert torch.equal(attend(case), expected)
+    finally:
+        torch.set_num_threads(before)
+    assert calls == [2]
+
+
+def test_compiled_code_goes_where_it_can_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "asked"))
+    assert cpu_compiled.cache_folder().parent == tmp_path / "asked"
+    (tmp_path / "file").touch()  # no folder can be made below a file
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file"))
+    monkeypatch.setattr("platformdirs.user_cache_dir", lambda name: str(tmp_path / "file"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert tmp_path in cpu_compiled.cache_folder().parents
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "file"))
+    with pytest.raises(OSError, match="set NUMBA_CACHE_DIR"):
+        cpu_compiled.cache_folder()
 
 
 def test_a_row_does_not_depend_on_its_batch() -> None:
@@ -100,7 +131,7 @@ SECOND_START = """
 import torch
 from numba.core import event
 with event.install_recorder("numba:compile") as compiled:
-    from kernels import cpu_paged
+    from kernels import cpu_compiled, cpu_paged, cpu_threads
     for dtype in (torch.float32, torch.bfloat16):
         cpu_paged.warm_up(6, 2, 16, dtype)
 print(len(compiled.buffer))
