@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from app.admission import API_ARENA, Admission
 from app.arena import Arena, Client, Shape
 from app.engine_client import Answer, EngineClient, OnAnswer
-from app.errors import Invalid
+from app.errors import EngineUnavailable, Invalid
 from app.generations import Generations
 from app.outbox import Outbox
 from app.server_messages import status_text
@@ -84,8 +84,13 @@ class Arenas:
     # --- opening and closing ---------------------------------------------------------------------------------------
 
     def open(self, client: Client, ref: int, shape: Shape) -> None:
-        """A new arena for ``client``, now or when its turn comes. Raises Invalid when it carries too many."""
+        """A new arena for ``client``, now or when its turn comes.
+
+        Raises Invalid when it carries too many, EngineUnavailable when no engine will ever come.
+        """
         self._check_room(client)
+        if self.engine.status.state == "failed":
+            raise EngineUnavailable(self.engine.why_unavailable())
         self._admission.join(Visitor(client, ref, shape))
 
     def reattach(

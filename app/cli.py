@@ -1,4 +1,4 @@
-"""The command line: ``paged serve``."""
+"""The command line: ``paged serve`` and ``paged model``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import inspect
 import logging
 import os
 import socket
+import subprocess
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any, get_args
@@ -22,11 +23,6 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
-
-
-@app.callback()
-def _root() -> None:
-    """Keeps ``serve`` a subcommand while it is the only one."""
 
 
 def _with_settings(function: Callable[[Settings], None]) -> Callable[..., None]:
@@ -120,6 +116,18 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 app.command("serve")(_with_settings(_serve))
+
+
+@app.command("model")
+def _model(
+    check: Annotated[
+        bool, typer.Option("--check", help="Change nothing: exit with 0 where it is ready, else with 1.")
+    ] = False,
+) -> None:
+    """Convert the default model into the user's cache, once, with a progress bar."""
+    # In a process of its own: it needs what this one never imports.
+    command = [sys.executable, "-m", "engine.model_store", *(["--check"] if check else [])]
+    raise typer.Exit(subprocess.run(command, check=False).returncode)
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from app import cli
@@ -35,12 +36,12 @@ def test_help_explains_every_setting_with_its_environment_name_and_default() -> 
 
 def test_an_option_beats_the_environment_which_beats_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Settings] = []
-    monkeypatch.setattr(cli.app, "registered_commands", [])
-    cli.app.command("serve")(cli._with_settings(seen.append))
+    app = typer.Typer()
+    app.command()(cli._with_settings(seen.append))
     monkeypatch.setenv("MAX_ARENAS", "5")
     monkeypatch.setenv("PORT", "")
     for options in ([], ["--max-arenas", "7"]):
-        assert CliRunner().invoke(cli.app, ["serve", *options]).exit_code == 0
+        assert CliRunner().invoke(app, options).exit_code == 0
     assert [(one.max_arenas, one.port) for one in seen] == [(5, 8000), (7, 8000)]
 
 
@@ -63,6 +64,12 @@ def test_a_port_that_is_taken_is_said_with_the_way_out() -> None:
         result = CliRunner().invoke(cli.app, ["serve", "--port", str(taken.getsockname()[1])])
     assert result.exit_code == 1
     assert "Choose another with HOST and PORT" in result.output
+
+
+def test_model_check_says_whether_the_model_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAGED_CACHE", str(tmp_path))
+    assert CliRunner().invoke(cli.app, ["model", "--check"]).exit_code == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_web_process_never_imports_what_is_heavy() -> None:

@@ -95,6 +95,9 @@ async def test_a_model_that_cannot_be_loaded_is_said_and_not_tried_again() -> No
         async with site.http() as http, site.browser() as page:
             status = await page.hear("status")
             assert (status["state"], status["stage"]) == ("failed", "there is no model named broken")
+            await page.say("open")
+            error = await page.hear("error", "queued")
+            assert (error["code"], "no model named broken" in error["message"]) == ("engine_unavailable", True)
             ready = await http.get("/readyz")
             assert (ready.status_code, ready.json()["state"]) == (503, "failed")
             assert (await http.get("/healthz")).status_code == 200
