@@ -90,7 +90,8 @@ def main() -> None:
     # Whatever a library prints must not run into the frames: keep the pipe, and point standard output at the log.
     sink = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    pipe = Pipe(sys.stdin.buffer, sink)
+    # A stream of its own: the interpreter closes sys.stdin when it ends, and would wait for the thread that reads it.
+    pipe = Pipe(os.fdopen(os.dup(sys.stdin.fileno()), "rb"), sink)
     try:
         serve(pipe, config, verify=os.environ.get("PAGED_VERIFY") == "1")
     except BrokenPipeError:
@@ -98,7 +99,15 @@ def main() -> None:
     except Exception as error:
         log.exception("the engine stops")
         pipe.send(Status("failed", str(error)))
-        sys.exit(1)
+        leave(1)
+    leave(0)
+
+
+def leave(code: int) -> None:
+    """End at once. The libraries' own farewells take seconds, and there is nothing left to lose."""
+    sys.stderr.flush()
+    logging.shutdown()
+    os._exit(code)
 
 
 if __name__ == "__main__":
