@@ -17,7 +17,7 @@ TYPESCRIPT := typescript@5.9.3
 .PHONY: help serve test test-fast test-all lint bench install model browser clean
 
 help: ## what each target does
-	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 serve: $(VENV)/installed $(if $(filter-out default,$(MODEL)),,model) ## start the server on http://HOST:PORT (127.0.0.1:8000)
 	@exec $(VENV)/bin/paged serve
@@ -61,12 +61,14 @@ $(PY):
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/installed: constraints.txt pyproject.toml | $(PY)
-ifeq ($(shell uname -s)-$(TORCH_BUILD),Linux-cpu)
 	@# What pip is configured with first (a mirror, a folder of wheels), then torch's own index of CPU builds.
-	$(PIP) --quiet --no-deps torch==$(TORCH_VERSION)+cpu 2>/dev/null || $(PIP) --no-deps --retries 1 --timeout 30 \
-	  --extra-index-url $(TORCH_CPU_INDEX) torch==$(TORCH_VERSION)+cpu || { echo \
-	  'The CPU build of torch cannot be had from $(TORCH_CPU_INDEX): set TORCH_CPU_INDEX to a mirror of it' >&2; exit 1; }
-endif
+	@if [ "$$(uname -s)-$(TORCH_BUILD)" = Linux-cpu ]; then \
+	  echo 'installing the CPU build of torch $(TORCH_VERSION)'; \
+	  $(PY) -m pip install --quiet --no-deps torch==$(TORCH_VERSION)+cpu 2>/dev/null \
+	    || $(PY) -m pip install --no-deps --retries 1 --timeout 30 --extra-index-url $(TORCH_CPU_INDEX) \
+	      torch==$(TORCH_VERSION)+cpu \
+	    || { echo 'It cannot be had from $(TORCH_CPU_INDEX): set TORCH_CPU_INDEX to a mirror of that' >&2; exit 1; }; \
+	fi
 	$(PIP) setuptools
 	$(PIP) --no-build-isolation --config-settings editable_mode=compat --editable .
 	@touch $@
