@@ -41,7 +41,8 @@ lint: $(VENV)/installed-for-tests ## ruff, mypy and, where there is Node.js, the
 	else echo 'lint: no Node.js here, so the modules in static/js are NOT checked'; fi
 
 bench: $(VENV)/installed-for-tests model ## the benchmarks, printed as tables
-	$(PY) -m tests.bench
+	@set -e; for file in tests/bench/[a-z]*.py; do \
+	  echo "== $$file"; $(PY) -m tests.bench.$$(basename $$file .py); done
 
 install: $(VENV)/installed ## the virtual environment with the pinned versions, and the command .venv/bin/paged
 
