@@ -89,7 +89,7 @@ export class Controls {
       set(this.live, { "data-state": "none", "aria-disabled": "true" });
       return;
     }
-    const behind = log.end - transport.position;
+    const behind = transport.following ? 0 : log.end - transport.position;
     const running = drive.running() && !drive.idle();
     say(this.live, behind ? `go live, +${behind}` : running ? "live" : drive.idle() ? "live, at rest" : "live, paused");
     set(this.live, { "data-state": behind ? "behind" : "live", "aria-disabled": behind ? null : "true" });

@@ -35,6 +35,13 @@ export class Transport {
     return this.position >= this.log.end;
   }
 
+  /** Playing along with the engine, with no more to show than its last two steps. */
+  get following() {
+    if (!this.playing || !this.drive?.running()) return false;
+    const mark = this.log.markAt(this.position + 1);
+    return !mark || (this.log.marks.at(-1)?.seq ?? 0) - mark.seq < 2;
+  }
+
   /** Another log in the same place (a reset, a new epoch). @param {EventLog} log @param {number} [position] */
   replaceLog(log, position = log.end) {
     this.log = log;
@@ -210,7 +217,7 @@ export class Transport {
   #cost() {
     const mark = this.log.markAt(this.position + 1);
     if (!mark) return 0;
-    const behind = this.drive?.running() ? Math.max(1, (this.log.marks.at(-1)?.seq ?? mark.seq) - mark.seq) : 1;
-    return STEP_MS / this.speed / (mark.end - mark.start) / behind;
+    const behind = this.drive?.running() ? (this.log.marks.at(-1)?.seq ?? mark.seq) - mark.seq : 0;
+    return STEP_MS / this.speed / (mark.end - mark.start) / (1 + behind);
   }
 }

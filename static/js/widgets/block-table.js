@@ -129,7 +129,7 @@ export class PagedBlockTable extends HTMLElement {
     const { source, head, ask, ticker, tabs, logical, table, memory, controls, stage, links } = this;
     if (!source || !head || !ask || !ticker || !tabs || !logical || !table || !memory || !controls || !stage || !links) return;
     const session = this.session;
-    const live = session?.kind === "live" && source.client.attached;
+    const live = session?.kind === "live" && source.ready;
     const label = source.label();
     head.update(label, session?.log.head.block_size ?? 4, Boolean(live));
     ask.refresh(this.#sendLabel(session), live ? "" : this.#whyOff());

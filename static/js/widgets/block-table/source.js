@@ -91,12 +91,17 @@ export class FigureSource {
     this.renewed();
   }
 
+  /** Whether the engine can be driven now. */
+  get ready() {
+    return this.client.attached && this.status?.state === "ready";
+  }
+
   /** @returns {import("../../core/transport.js").Drive} */
   #drive() {
     const client = this.client;
     return {
-      running: () => client.attached && client.running,
-      idle: () => !client.attached || !this.live || !busy(this.live.log.head),
+      running: () => this.ready && client.running,
+      idle: () => !this.ready || !this.live || !busy(this.live.log.head),
       resume: () => client.resume(),
       pause: () => client.pause(),
       step: () => client.step(),
@@ -197,10 +202,10 @@ export class FigureSource {
     /** @type {Label} */
     const label = { kind: "waiting", title: "", words: "", progress: null, action: "" };
     const { status, header } = this;
-    const recorded = this.session?.kind === "recorded" && header ? `recorded on ${header.recorded}, ${modelLine(header.model)}` : "";
-    if (recorded) {
+    const recorded = this.session?.kind === "recorded" && header ? modelLine(header.model) : "";
+    if (recorded && header) {
       label.kind = "recorded";
-      label.title = "recording:";
+      label.title = `recorded on ${header.recorded}:`;
     }
     const behind = (/** @type {string} */ words) => (recorded ? `${recorded}; ${words}` : words);
     if (this.lost) label.words = behind(this.missing ? `no server answers (${this.missing})` : "no server answers");
@@ -208,7 +213,7 @@ export class FigureSource {
     else if (!this.client.socket.up) label.words = this.session ? "the connection is gone, trying again" : "asking the server";
     else if (status?.state === "failed") label.words = behind(`the engine has failed: ${status.stage ?? ""}`);
     else if (status && status.state !== "ready") {
-      label.words = `${status.state === "restarting" ? "the engine starts again" : "the model is loading"}${status.stage ? `: ${status.stage}` : ""}`;
+      label.words = behind(`${status.state === "restarting" ? "the engine starts again" : "the model is loading"}${status.stage ? `: ${status.stage}` : ""}`);
       label.progress = status.progress ?? 0;
     } else if (this.closed) {
       label.words = `this memory is closed: ${this.closed}`;
