@@ -96,7 +96,7 @@ export function growing(chapter, figure) {
     },
     join: () => void figure.submit(SECOND_PROMPT, 24).catch((/** @type {Error} */ why) => figure.ask?.say(why.message, true)),
     play: () => figure.session?.transport.play(),
-    again: () => void figure.resize(figure.session?.log.head.block_size ?? 4).then(() => figure.session?.transport.play()),
+    again: () => void figure.resize(figure.session?.log.head.block_size ?? 4).then(() => figure.ready()).then(() => figure.session?.transport.play()),
     larger: () => void figure.resize(16),
     smaller: () => void figure.resize(4),
   };

@@ -1,7 +1,7 @@
 // @ts-check
 /** <paged-block-table>: generation with a block table (sections 4.2 and 4.3), on a live arena or a recording. */
 import { Controls } from "../core/controls.js";
-import { el, say, uid } from "../core/dom.js";
+import { el, say, set, uid } from "../core/dom.js";
 import { frames } from "../core/loop.js";
 import { describe } from "../core/words.js";
 import { Ask } from "./block-table/ask.js";
@@ -76,7 +76,7 @@ export class PagedBlockTable extends HTMLElement {
       el("div", { class: "pane reads" }, el("h3", {}, el("span", {}, "Request"), this.tabs.element, el("span", {}, "as it reads")), this.logical.element),
       el("div", { class: "pane of-table" }, el("h3", {}, "Block table"), this.table.element),
       el("div", { class: "pane physical" }, this.memoryTitle, this.memory.element, legend(), this.detail));
-    this.stage.firstElementChild?.setAttribute("id", panel);
+    set(this.logical.element, { id: panel, role: "tabpanel", tabindex: 0 });
     this.links = new Links(this.stage, (block) => this.#point(block), (block) => this.#choose(block));
     const asText = el("details", { class: "as-text" }, el("summary", {}, "The figure as text"), this.text);
     asText.addEventListener("toggle", () => this.#changed());
@@ -148,6 +148,7 @@ export class PagedBlockTable extends HTMLElement {
     ticker.update(view, before);
     tabs.update(view, choices(view, session.log.head));
     logical.update(view);
+    set(logical.element, { "aria-label": `Request ${view.names.letter(Math.max(0, view.focus))} as it reads` });
     table.update(view, reads);
     memory.update(view);
     controls.update(view.state, before);
