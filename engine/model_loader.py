@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -127,8 +128,10 @@ def _read(source: str, dtype: torch.dtype) -> tuple[Any, Any]:
             raise ModelRefused(
                 f"{source} is an encoder-decoder model: its cross-attention has no block table, use a decoder"
             )
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, attn_implementation=attention_hook.NAME)
-        return model, AutoTokenizer.from_pretrained(source)
+        with ThreadPoolExecutor(1) as beside:
+            tokenizer = beside.submit(AutoTokenizer.from_pretrained, source)
+            model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, attn_implementation=attention_hook.NAME)
+            return model, tokenizer.result()
     except (OSError, ValueError, KeyError) as error:
         raise ModelRefused(
             f"the model {source!r} could not be loaded ({error}): give MODEL a folder with a causal language model, or a "

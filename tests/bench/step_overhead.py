@@ -52,8 +52,9 @@ def main() -> None:
             whole.append((time.perf_counter() - started) * 1000)
     outside = [total - inside for total, inside in zip(whole, forward, strict=True)]
     inside, rest = statistics.median(forward), statistics.median(outside)
+    share = rest / (inside + rest)
     print(
-        f"batch {batch}, {len(whole)} steps: forward {inside:.2f} ms, outside it {rest:.2f} ms = {rest / (inside + rest):.1%} of the step"
+        f"batch {batch}, {len(whole)} steps: forward {inside:.2f} ms, outside {rest:.2f} ms = {share:.1%} of the step"
     )
 
 

@@ -53,7 +53,7 @@ class Arenas(RuleBasedStateMachine):
 
 
 TestArenas = Arenas.TestCase
-TestArenas.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestArenas.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 
 
 def test_the_same_history_gives_the_same_log():

@@ -24,6 +24,8 @@ from engine.messages import (
 )
 from engine.wire import decode_reply, encode, frame_length, read_body
 
+pytestmark = pytest.mark.slow  # each starts an interpreter, PyTorch and all
+
 
 class Peer:
     """The other end of the pipes."""

@@ -138,6 +138,7 @@ print(len(compiled.buffer))
 """
 
 
+@pytest.mark.slow
 def test_a_second_process_compiles_nothing() -> None:
     for dtype in (torch.float32, torch.bfloat16):
         cpu_paged.warm_up(6, 2, 16, dtype)
@@ -152,6 +153,7 @@ def test_a_second_process_compiles_nothing() -> None:
     assert run.stdout.strip() == "0"
 
 
+@pytest.mark.slow
 def test_importing_the_dispatch_loads_no_compiler() -> None:
     code = "import sys, kernels.dispatch, kernels.cpu_paged; print({'numba', 'triton'} & set(sys.modules))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
