@@ -22,14 +22,14 @@ help: ## what each target does
 serve: $(VENV)/installed $(if $(filter-out default,$(MODEL)),,model) ## start the server on http://HOST:PORT (127.0.0.1:8000)
 	@exec $(VENV)/bin/paged serve
 
-test: $(VENV)/installed-for-tests model browser ## every test but the soak
-	$(PY) -m pytest -m "not soak"
+test: test-fast model browser ## every test but the soak
+	$(PY) -m pytest -m "slow and not soak"
 
 test-fast: $(VENV)/installed-for-tests ## the tests that need neither the model nor a browser
-	$(PY) -m pytest -m "not slow and not soak"
+	OMP_NUM_THREADS=1 $(PY) -m pytest --numprocesses auto --maxprocesses 4 -m "not slow and not soak"
 
-test-all: $(VENV)/installed-for-tests model browser ## every test, the soak too
-	$(PY) -m pytest
+test-all: test ## every test, the soak too
+	$(PY) -m pytest -m soak || [ $$? = 5 ]  # 5: there is no soak test
 
 lint: $(VENV)/installed-for-tests ## ruff, mypy and, where there is Node.js, the TypeScript checker over the page's modules
 	$(PY) -m ruff check .

@@ -11,9 +11,9 @@ from starlette.websockets import WebSocketState
 from app import driving, origin
 from app.arena import Client
 from app.arenas import Arenas
-from app.client_messages import AnyClientMessage, ArenaMessage, Misfit, Open, decode
+from app.client_messages import AnyClientMessage, ArenaMessage, Misfit, Open, Ping, decode
 from app.errors import EngineUnavailable, Invalid
-from app.server_messages import Error, encode
+from app.server_messages import Error, Pong, encode
 from app.settings import Settings
 
 TRY_AGAIN_LATER = 1013
@@ -93,7 +93,9 @@ async def _handle(text: str, client: Client, arenas: Arenas, settings: Settings)
         client.outbox.reply(_error(message.problem, message.ref, message.arena))
         return
     try:
-        if isinstance(message, Open):
+        if isinstance(message, Ping):
+            client.outbox.reply(encode(Pong(message.ref)))
+        elif isinstance(message, Open):
             driving.open_arena(arenas, settings.arena_grace_s, client, message)
         else:
             await driving.drive(arenas, settings.max_prompt_chars, client, message)

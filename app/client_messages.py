@@ -53,6 +53,10 @@ class Open(ClientMessage, frozen=True, tag="open"):
     since: int | None = None
 
 
+class Ping(ClientMessage, frozen=True, tag="ping"):
+    """Is anybody there? Answered by ``pong``: a browser cannot send a websocket's own pings."""
+
+
 class ArenaMessage(ClientMessage, frozen=True):
     """Base of the messages that drive an arena; they need a socket that opened it with the secret."""
 
@@ -101,9 +105,9 @@ class Set(ArenaMessage, frozen=True, tag="set"):
     params: SetParams
 
 
-AnyClientMessage = Open | Submit | Abort | Pause | Resume | RunStep | Close | Reset | Set
+AnyClientMessage = Ping | Open | Submit | Abort | Pause | Resume | RunStep | Close | Reset | Set
 
-TYPES = ("open", "submit", "abort", "pause", "resume", "step", "reset", "close", "set")
+TYPES = ("open", "submit", "abort", "pause", "resume", "step", "reset", "close", "set", "ping")
 
 _messages = msgspec.json.Decoder(AnyClientMessage)
 _anything = msgspec.json.Decoder()

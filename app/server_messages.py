@@ -50,6 +50,10 @@ class Ok(ServerMessage, frozen=True, tag="ok"):
     request: int | msgspec.UnsetType = msgspec.UNSET
 
 
+class Pong(ServerMessage, frozen=True, tag="pong"):
+    ref: int
+
+
 class Error(ServerMessage, frozen=True, tag="error"):
     """Not done, and why; the connection lives on."""
 

@@ -99,6 +99,12 @@ async def test_each_mistake_is_explained_and_the_connection_lives_on() -> None:
         assert site.arenas.visitors == 1
 
 
+async def test_a_ping_is_answered(site: Site) -> None:
+    async with site.browser() as page:
+        ref = await page.say("ping")
+        assert await page.hear("pong") == {"v": 1, "kind": "pong", "ref": ref}
+
+
 async def test_a_binary_frame_is_explained(site: Site) -> None:
     async with site.browser() as page:
         await page.socket.send(b"{}")

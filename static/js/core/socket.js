@@ -147,7 +147,7 @@ export class ArenaSocket extends EventTarget {
     this.watch = window.setTimeout(() => this.#probe(), wait);
   }
 
-  /** Any word from the server will do as a sign of life, a refusal too. */
+  /** Any word from the server will do as a sign of life. */
   #probe() {
     const ws = this.ws;
     if (!ws || !this.up) return;

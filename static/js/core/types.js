@@ -40,7 +40,8 @@
  * @typedef {{v: number, kind: "ok", ref: number, arena?: string | null, request?: number | null}} Ok
  * @typedef {{v: number, kind: "error", ref: number | null, arena: string | null, code: string, field: string, message: string}} Fault
  * @typedef {{v: number, kind: "closed", arena: string, reason: string}} Closed
- * @typedef {Status | Opened | Queued | Snapshot | Step | Ok | Fault | Closed} Incoming
+ * @typedef {{v: number, kind: "pong", ref: number}} Pong
+ * @typedef {Status | Pong | Opened | Queued | Snapshot | Step | Ok | Fault | Closed} Incoming
  *
  * @typedef {{format: string, v: number, label: string, model: ModelInfo, recorded: string}} TraceHeader
  */
