@@ -178,3 +178,31 @@ test("an envelope without events moves nothing", () => {
   come(step(3, [], true));
   assert.deepEqual([transport.position, transport.awaiting], [8, true]);
 });
+
+test("once everything is over, playing begins at home, at its own pace however far behind", () => {
+  const drive = engine({ isRunning: true, isIdle: true });
+  const { transport } = ready(drive);
+  transport.home = () => 8;
+  transport.play();
+  assert.equal(transport.position, 8);
+  transport.tick(STEP_MS * 0.9);
+  assert.equal(transport.position < 16, true);
+  assert.deepEqual(drive.told, []);
+});
+
+test("playback that has come to rest goes on when a request comes; a paused one only shows it", () => {
+  const drive = engine({ isRunning: true });
+  const { transport, come } = ready(drive, STEPS.slice(0, 1));
+  transport.goLive();
+  drive.isIdle = true;
+  transport.tick(16);
+  assert.deepEqual([transport.playing, transport.rested], [false, true]);
+  drive.isIdle = false;
+  come(STEPS[1]);
+  assert.deepEqual([transport.playing, transport.position], [true, 1]);
+  transport.pause();
+  transport.seek(8);
+  come(STEPS[2]);
+  come(STEPS[3]);
+  assert.deepEqual([transport.playing, transport.position], [false, 16]);
+});

@@ -34,10 +34,34 @@ function roomSentence(room) {
   return `${capital(inWords(room))} more ${room === 1 ? "token fits" : "tokens fit"} into the block that is there. The one after does not, so`;
 }
 
+/** The state at the playhead, or if no block is in use there, the end of the last step at which one was.
+ * @param {import("../core/session.js").Session} session
+ * @returns {{state: import("../core/types.js").ArenaState, moment: string} | null} */
+function measurable({ log, transport, state }) {
+  const { position } = transport;
+  if (count(state).written) {
+    const mark = log.markAt(position);
+    return { state, moment: !mark || mark.end === position ? `after step ${state.step}` : `in step ${state.step + 1}` };
+  }
+  for (const mark of log.marks.toReversed()) {
+    const then = mark.end < position ? log.stateAt(mark.end) : null;
+    if (then && count(then).written) return { state: then, moment: `after step ${then.step}, the last before every block was free` };
+  }
+  return null;
+}
+
 /** @param {HTMLElement} chapter @param {Figure} figure */
 export function growing(chapter, figure) {
   /** @param {string} name @param {string} text */
-  const fill = (name, text) => chapter.querySelectorAll(`[data-fill="${name}"]`).forEach((node) => say(node, text));
+  const fill = (name, text) => document.querySelectorAll(`[data-fill="${name}"]`).forEach((node) => say(node, text));
+
+  const paragraphs = [...chapter.querySelectorAll("p")].filter((p) => p.querySelector("[data-fill]"));
+  /** What stands below a paragraph keeps its place when the paragraph gets shorter. */
+  const hold = () => {
+    const heights = paragraphs.map((p) => p.offsetHeight);
+    paragraphs.forEach((p, i) => (p.style.minHeight = `${heights[i]}px`));
+  };
+  window.addEventListener("resize", () => paragraphs.forEach((p) => (p.style.minHeight = "")));
 
   /** @param {string} name @param {number} request @param {import("../core/names.js").Names} names */
   const name = (name, request, names) => chapter.querySelectorAll(`[data-fill="${name}"]`).forEach((node) => {
@@ -55,6 +79,7 @@ export function growing(chapter, figure) {
     const key = JSON.stringify([sequence.table, size, room, request.request, names.offset, second, session.kind]);
     if (key === known) return;
     known = key;
+    hold();
     name("first", request.request, names);
     name("second", second, names);
     fill("tokens", inWords(request.prompt_tokens));
@@ -62,15 +87,16 @@ export function growing(chapter, figure) {
     fill("count", sequence.table.length === 1 ? "one block" : `${inWords(sequence.table.length)} blocks`);
     fill("blocks", series(sequence.table.map(String), ", then "));
     fill("room", roomSentence(room));
-    fill("where", session.kind === "live" ? "here, just now" : "in this recording");
+    fill("where", session.kind === "live" ? "here" : "in this recording");
+    fill("now", session.kind === "live" ? "on this machine, now" : "as it was recorded");
   };
 
   const measured = () => {
-    const state = figure.view?.state;
-    if (!state) return;
-    const { written, empty } = count(state);
-    fill("share", written ? `${((100 * written) / (written + empty)).toFixed(1)} %` : "–");
-    fill("of", written + empty ? `${written} of ${plural(written + empty, "slot")}` : "no block is handed out");
+    const found = figure.session ? measurable(figure.session) : null;
+    if (!found) return;
+    const { written, empty } = count(found.state);
+    fill("share", `${((100 * written) / (written + empty)).toFixed(1)} %`);
+    fill("of", `${written} of ${plural(written + empty, "slot")}, in ${plural(found.state.blocks.length, "block")}, ${found.moment}`);
   };
 
   /** @type {Record<string, () => void>} */

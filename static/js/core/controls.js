@@ -34,17 +34,26 @@ export class Controls {
     this.back = button("Back one event", SHAPES.back, () => transport()?.stepBack());
     this.play = button("Play", SHAPES.play, () => transport()?.toggle());
     this.play.classList.add("play");
+    this.playWord = el("span", { "aria-hidden": "true" }, "Play");
+    this.play.append(this.playWord);
     this.on = button("On one event", SHAPES.on, () => transport()?.stepOn());
-    this.count = el("span", { class: "count" });
+    this.total = el("span");
+    this.count = el("span", { class: "count" }, el("span", { class: "unit" }, "event "), this.total);
     this.speed = el("select", { class: "figure-select speed", "aria-label": "Speed" },
       ...SPEEDS.map((speed) => el("option", { value: speed, selected: speed === 1 }, `${speed === 0.5 ? "½" : speed}×`)));
     this.speed.addEventListener("change", () => transport()?.setSpeed(Number(this.speed.value)));
-    this.live = el("button", { type: "button", class: "figure-button live" });
+    this.live = el("button", { type: "button", class: "figure-button live", "data-state": "none", tabindex: -1 });
     this.live.addEventListener("click", () => transport()?.goLive());
     this.element = el("div", { class: "controls", role: "group", "aria-label": "Playback" },
-      this.back, this.play, this.on, this.scrubber.element, this.count, this.speed, this.live);
+      this.back, this.play, this.on, this.speed, this.scrubber.element, this.count, this.live);
     this.element.addEventListener("keydown", (event) => this.#key(event));
     this.shape = "play";
+    this.idle();
+  }
+
+  /** Before there is anything to play. */
+  idle() {
+    for (const node of [this.back, this.play, this.on]) set(node, { "aria-disabled": "true" });
   }
 
   /** @param {KeyboardEvent} event */
@@ -68,13 +77,16 @@ export class Controls {
     const shape = transport.playing ? "pause" : "play";
     if (shape !== this.shape) {
       this.shape = shape;
-      this.play.replaceChildren(icon(SHAPES[shape]));
-      set(this.play, { "aria-label": transport.playing ? "Pause" : "Play" });
+      this.play.replaceChildren(icon(SHAPES[shape]), this.playWord);
     }
+    const word = transport.playing ? "Pause" : session.over ? "Again" : "Play";
+    say(this.playWord, word);
+    set(this.play, { "aria-label": word === "Again" ? "Play again" : word, "aria-disabled": null });
     const total = log.end - log.first;
     const at = transport.position - log.first;
     set(this.back, { "aria-disabled": at === 0 ? "true" : null });
-    say(this.count, `event ${at} of ${total}`);
+    set(this.on, { "aria-disabled": session.over ? "true" : null });
+    say(this.total, `${at} of ${total}`);
     const words = event ? `event ${at} of ${total}. ${sentence(event, state, names)}` : otherwise;
     this.scrubber.update(transport, words);
     if (Number(this.speed.value) !== transport.speed) this.speed.value = String(transport.speed);
@@ -86,13 +98,13 @@ export class Controls {
     const drive = transport.drive;
     if (!drive) {
       say(this.live, "recorded");
-      set(this.live, { "data-state": "none", "aria-disabled": "true" });
+      set(this.live, { "data-state": "none", "aria-disabled": "true", tabindex: -1 });
       return;
     }
     const behind = transport.following ? 0 : log.end - transport.position;
     const running = drive.running() && !drive.idle();
     say(this.live, behind ? `go live, +${behind}` : running ? "live" : drive.idle() ? "live, at rest" : "live, paused");
-    set(this.live, { "data-state": behind ? "behind" : "live", "aria-disabled": behind ? null : "true" });
+    set(this.live, { "data-state": behind ? "behind" : "live", "aria-disabled": behind ? null : "true", tabindex: behind ? null : -1 });
   }
 
   stop() {

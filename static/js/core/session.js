@@ -20,6 +20,7 @@ export class Session {
     this.names = new Names();
     this.#meet(log);
     this.transport = new Transport(log, drive, changed);
+    this.transport.home = () => this.prefilled;
   }
 
   /** @param {EventLog} log */
@@ -67,6 +68,21 @@ export class Session {
     return opening
       ? opening.status !== "waiting" && head.sequences.some((s) => opening.sequences.includes(s.sequence) && s.outputs.length > 0)
       : !busy(head) && head.step > 0;
+  }
+
+  /** The scene is being set: what is shown is not yet what the reader is to look at. */
+  get setting() {
+    return this.kind === "live" && !this.set && this.transport.atEnd;
+  }
+
+  /** The playhead stands where the figure opens: the first request has been read, and nothing moves. */
+  get opened() {
+    return this.set && this.opening !== null && !this.transport.playing && this.transport.position === this.prefilled;
+  }
+
+  /** Everything has ended, and the playhead stands there. */
+  get over() {
+    return this.set && this.transport.atEnd && !this.transport.playing && !busy(this.log.head);
   }
 
   /** Position at which the opening request has been read and its first token picked. @returns {number} */

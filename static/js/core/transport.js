@@ -28,8 +28,13 @@ export class Transport {
     this.wanted = null;
     /** A step was asked of the engine while looking for that event. */
     this.asked = false;
+    /** Playback has ended because nothing was left to happen: it goes on by itself when a request comes. */
+    this.rested = false;
     this.credit = 0;
   }
+
+  /** Where playing begins again once everything is over. @returns {number} */
+  home = () => this.log.first;
 
   get atEnd() {
     return this.position >= this.log.end;
@@ -48,6 +53,7 @@ export class Transport {
     this.position = log.clamp(position);
     this.awaiting = false;
     this.wanted = null;
+    this.rested = false;
     this.credit = 0;
     this.changed();
   }
@@ -59,7 +65,10 @@ export class Transport {
     else if (this.awaiting && this.log.end > before) {
       this.awaiting = false;
       this.position = Math.min(before + 1, this.log.end);
-    } else if (!this.playing && !this.awaiting && this.position === before) this.position = this.log.end;
+    } else if (!this.playing && !this.awaiting && this.position === before) {
+      if (this.rested && this.drive?.running()) this.playing = true;
+      else this.position = this.log.end;
+    }
     this.changed();
   }
 
@@ -68,9 +77,15 @@ export class Transport {
     return !this.drive || this.drive.idle();
   }
 
+  /** @returns {boolean} the engine goes on by itself, now */
+  #busy() {
+    return Boolean(this.drive?.running()) && !this.#spent();
+  }
+
   play() {
     this.wanted = null;
-    if (this.atEnd && this.#spent()) this.position = this.log.first;
+    if (this.atEnd && this.#spent()) this.position = this.log.clamp(this.home());
+    this.rested = false;
     this.playing = true;
     this.credit = 0;
     if (this.atEnd) this.#runOn();
@@ -79,12 +94,15 @@ export class Transport {
 
   /** At the end: let the engine go on, or stop where there is none. */
   #runOn() {
-    if (this.#spent()) this.playing = false;
-    else if (this.drive && !this.drive.running()) this.drive.resume();
+    if (this.#spent()) {
+      this.playing = false;
+      this.rested = this.drive !== null;
+    } else if (this.drive && !this.drive.running()) this.drive.resume();
   }
 
   pause() {
     this.playing = false;
+    this.rested = false;
     this.wanted = null;
     if (this.drive?.running()) this.drive.pause();
     this.changed();
@@ -99,7 +117,8 @@ export class Transport {
   goLive() {
     this.position = this.log.end;
     this.wanted = null;
-    this.playing = Boolean(this.drive?.running()) && !this.#spent();
+    this.playing = this.#busy();
+    this.rested = !this.playing && Boolean(this.drive?.running());
     this.changed();
   }
 
@@ -107,6 +126,7 @@ export class Transport {
   seek(position) {
     this.position = this.log.clamp(position);
     this.awaiting = false;
+    this.rested = false;
     this.wanted = null;
     if (this.atEnd && this.drive?.running()) this.goLive();
     else {
@@ -185,7 +205,7 @@ export class Transport {
 
   /** After a time unseen: no queue of what was missed, the state as it is. */
   catchUp() {
-    if (this.playing && this.drive?.running()) this.position = this.log.end;
+    if (this.playing && this.#busy()) this.position = this.log.end;
     this.credit = 0;
     this.changed();
   }
@@ -217,7 +237,7 @@ export class Transport {
   #cost() {
     const mark = this.log.markAt(this.position + 1);
     if (!mark) return 0;
-    const behind = this.drive?.running() ? (this.log.marks.at(-1)?.seq ?? mark.seq) - mark.seq : 0;
+    const behind = this.#busy() ? (this.log.marks.at(-1)?.seq ?? mark.seq) - mark.seq : 0;
     return STEP_MS / this.speed / (mark.end - mark.start) / (1 + behind);
   }
 }

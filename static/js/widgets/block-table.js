@@ -6,6 +6,7 @@ import { frames } from "../core/loop.js";
 import { describe } from "../core/words.js";
 import { Ask } from "./block-table/ask.js";
 import { Head, SHAPES } from "./block-table/head.js";
+import { OwnClient } from "./block-table/client.js";
 import { legend } from "./block-table/legend.js";
 import { Links } from "./block-table/links.js";
 import { LogicalView } from "./block-table/logical.js";
@@ -14,13 +15,22 @@ import { FigureSource } from "./block-table/source.js";
 import { BlockTable } from "./block-table/table.js";
 import { Tabs } from "./block-table/tabs.js";
 import { Ticker } from "./block-table/ticker.js";
-import { blank, choices, eventRequest, look } from "./block-table/view.js";
+import { blank, choices, eventRequest, look, unread } from "./block-table/view.js";
 
 /** @typedef {import("./block-table/view.js").View} View */
 /** @typedef {import("../core/session.js").Session} Session */
 
 /** Milliseconds between two announcements while it plays. */
 const ANNOUNCE_MS = 2500;
+
+const KEYS = [
+  "Anywhere in the playback row: left and right arrow, one event back or on. Space plays and pauses.",
+  "On the time line also: Page Up and Page Down, a whole step; Home and End, the first event and the last.",
+  "In the block table and in memory: arrow keys move from block to block, and what belongs together lights up.",
+  "On the letters of the requests: left and right arrow choose which one is read.",
+];
+const SETTING = "Setting the scene: a few requests come and go, so that the free blocks are out of order.";
+const FIRST = "They take blocks and give them back. The request that you will watch comes after them, and finds the blocks they left.";
 
 export class PagedBlockTable extends HTMLElement {
   connectedCallback() {
@@ -64,10 +74,11 @@ export class PagedBlockTable extends HTMLElement {
     this.ask = new Ask((prompt, most) => this.submit(prompt, most));
     this.ticker = new Ticker();
     this.tabs = new Tabs(panel, (request) => this.read(request));
-    this.logical = new LogicalView();
+    this.logical = new LogicalView({ back: () => this.session?.transport.seek(this.session.prefilled), again: () => void this.again() });
     this.table = new BlockTable();
     this.memory = new MemoryView();
     this.controls = new Controls(() => this.session);
+    this.client = new OwnClient();
     this.detail = el("p", { class: "detail", "aria-hidden": "true" });
     this.spoken = el("p", { class: "hidden", "aria-live": "polite" });
     this.text = el("div");
@@ -81,7 +92,9 @@ export class PagedBlockTable extends HTMLElement {
     const asText = el("details", { class: "as-text" }, el("summary", {}, "The figure as text"), this.text);
     asText.addEventListener("toggle", () => this.#changed());
     this.asText = asText;
-    this.replaceChildren(this.head.element, this.ask.element, this.ticker.element, this.stage, this.controls.element, asText, this.spoken);
+    const keys = el("details", { class: "keys" }, el("summary", {}, "Keys"), ...KEYS.map((line) => el("p", {}, line)));
+    this.replaceChildren(this.head.element, this.ticker.element, el("div", { class: "run" }, this.stage, this.controls.element),
+      this.ask.element, el("div", { class: "more" }, this.client.element, asText, keys), this.spoken);
   }
 
   /** Settles when the scene of what is on show has been set; until then requests of the reader would get in its way.
@@ -126,33 +139,39 @@ export class PagedBlockTable extends HTMLElement {
 
   #draw() {
     this.dirty = false;
-    const { source, head, ask, ticker, tabs, logical, table, memory, controls, stage, links } = this;
-    if (!source || !head || !ask || !ticker || !tabs || !logical || !table || !memory || !controls || !stage || !links) return;
+    const { source, head, ask, ticker, tabs, logical, table, memory, controls, client, stage, links } = this;
+    if (!source || !head || !ask || !ticker || !tabs || !logical || !table || !memory || !controls || !client || !stage || !links) return;
     const session = this.session;
     const live = session?.kind === "live" && source.ready;
     const label = source.label();
     head.update(label, session?.log.head.block_size ?? 4, Boolean(live));
-    ask.refresh(this.#sendLabel(session), live ? "" : this.#whyOff());
+    ask.refresh(this.#sendLabel(session), live ? "" : this.#whyOff("Your prompt is kept."));
+    client.update(live ? source.memory : null, this.#whyOff("With one, there is a command here that sends a request into this memory."));
     if (!session) {
       this.#drawNothing(label.words);
       return;
     }
-    const view = look(session, this.#focus(session));
+    const { transport, setting } = session;
+    const seen = look(session, this.#focus(session));
+    const view = setting ? unread(seen) : seen;
     this.drawn = view;
-    const { transport } = session;
     const reads = view.request ? `Block table of request ${view.names.letter(view.focus)}` : "Block table";
     for (const name of ["hue-a", "hue-b", "hue-c", "hue-d", "hue-e", "hue-f"]) stage.classList.toggle(name, view.names.hue(Math.max(0, view.focus)) === name);
     stage.classList.toggle("moving", transport.playing);
     stage.dataset.lines = String(Math.ceil(view.state.block_size / 4));
-    const before = session.set ? "Paused after the prompt. Press play, or take one step." : "A few requests come and go first, so that memory is used …";
-    ticker.update(view, before);
-    tabs.update(view, choices(view, session.log.head));
-    logical.update(view);
+    const first = session.names.letter(session.opening?.request ?? 0);
+    const words = setting ? SETTING
+      : session.opened ? `The prompt of ${first} has been read, and a first token is picked. Press Play, or take one step.`
+      : session.over ? "Everything has ended. Every block is free again." : "";
+    ticker.update(view, words, setting);
+    tabs.update(view, setting ? [] : choices(view, session.log.head));
+    logical.update(view, setting ? FIRST : "");
+    logical.over(session.over && session.opening ? `Back to ${first}’s prompt` : "", Boolean(live));
     set(logical.element, { "aria-label": `Request ${view.names.letter(Math.max(0, view.focus))} as it reads` });
     table.update(view, reads);
     memory.update(view);
-    controls.update(view.state, before);
-    say(/** @type {HTMLElement} */ (this.memoryTitle), `GPU memory, ${view.state.num_blocks} blocks of ${view.state.block_size} slots`);
+    controls.update(view.state, words || "The log begins here.");
+    this.#title(view);
     const row = view.rows.findIndex((r) => r.block === view.currentBlock);
     if (row >= 0) this.#reveal(row);
     links.apply();
@@ -165,8 +184,14 @@ export class PagedBlockTable extends HTMLElement {
   #drawNothing(words) {
     const view = blank(4, SHAPES[4]);
     this.memory?.update(view);
-    this.ticker?.update(view, `${words.charAt(0).toUpperCase()}${words.slice(1)} …`);
-    if (this.memoryTitle) say(this.memoryTitle, `GPU memory, ${view.state.num_blocks} blocks of ${view.state.block_size} slots`);
+    this.logical?.update(view);
+    this.ticker?.update(view, words ? `${words.charAt(0).toUpperCase()}${words.slice(1)} …` : "");
+    this.#title(view);
+  }
+
+  /** @param {View} view */
+  #title(view) {
+    if (this.memoryTitle) say(this.memoryTitle, `Physical memory, ${view.state.num_blocks} blocks of ${view.state.block_size} slots`);
   }
 
   /** @param {number} row */
@@ -210,9 +235,10 @@ export class PagedBlockTable extends HTMLElement {
     return `Send as ${session.names.letter(next)}`;
   }
 
-  #whyOff() {
-    if (this.session?.kind === "recorded") return "This is a recording: no server answers, so nothing new can be computed. Your prompt is kept.";
-    return "The model is not ready yet. Your prompt is kept.";
+  /** @param {string} but what comes of it */
+  #whyOff(but) {
+    if (this.session?.kind === "recorded") return `This is a recording: no model runs behind it, so nothing new can be computed. ${but}`;
+    return `The model is not ready yet. ${but}`;
   }
 
   /** Shows this request as it reads. @param {number} request */
@@ -227,7 +253,7 @@ export class PagedBlockTable extends HTMLElement {
    */
   async submit(prompt, maxTokens) {
     const session = this.session;
-    if (!this.source || session?.kind !== "live") throw new Error(this.#whyOff());
+    if (!this.source || session?.kind !== "live") throw new Error(this.#whyOff("Your prompt is kept."));
     await this.ready();
     const request = await this.source.client.submit(prompt, { max_tokens: maxTokens });
     session.transport.goLive();
@@ -235,6 +261,11 @@ export class PagedBlockTable extends HTMLElement {
     if (!session.transport.drive?.running()) session.transport.drive?.resume();
     session.transport.playing = true;
     this.#changed();
+  }
+
+  /** The scene once more, as it is. */
+  async again() {
+    await this.resize(this.session?.log.head.block_size ?? 4);
   }
 
   /** The scene from its start with another block size. @param {number} size */

@@ -8,8 +8,17 @@ export const HEAD = 15;
 const GAP = 8;
 const EDGE = 4;
 
-/** Columns of blocks, wide and narrow, for the block sizes on offer. */
-const COLUMNS = /** @type {Record<number, [number, number]>} */ ({ 4: [8, 8], 8: [6, 4], 16: [4, 3], 32: [4, 2] });
+/** Columns of blocks for the block sizes on offer. */
+const COLUMNS = /** @type {Record<number, number>} */ ({ 4: 8, 8: 4, 16: 4, 32: 2 });
+const LEAST_SLOT = 9;
+const MOST_SLOT = 24;
+
+/** Height of the drawing: that of six rows of blocks of two rows of slots, for every shape, so that another block size
+ * moves nothing below it. @param {number} width */
+function height(width) {
+  const slotWidth = ((width - 2 * EDGE + GAP) / 8 - GAP + 2) / 2 - 2;
+  return 6 * (HEAD + 2 * (Math.max(11, Math.min(17, slotWidth * 0.72)) + 2) + GAP) + 2 * EDGE - GAP;
+}
 
 /**
  * @param {number} blockSize @param {number} numBlocks @param {number} width of the drawing @returns {Geometry}
@@ -17,14 +26,14 @@ const COLUMNS = /** @type {Record<number, [number, number]>} */ ({ 4: [8, 8], 8:
 export function geometry(blockSize, numBlocks, width) {
   const slotColumns = blockSize <= 1 ? 1 : blockSize <= 4 ? 2 : blockSize <= 16 ? 4 : 8;
   const slotRows = Math.ceil(blockSize / slotColumns);
-  const wide = width >= 430;
-  const wished = COLUMNS[blockSize]?.[wide ? 0 : 1] ?? Math.floor(width / Math.max(40, slotColumns * 14 + GAP));
+  const wished = COLUMNS[blockSize] ?? Math.floor(width / Math.max(40, slotColumns * 14 + GAP));
   const columns = Math.max(1, Math.min(wished, numBlocks));
   const pitchX = (width - 2 * EDGE + GAP) / columns;
   const slotWidth = (pitchX - GAP + 2) / slotColumns - 2;
-  const slotHeight = Math.max(11, Math.min(slotRows > 2 ? 16 : 17, slotWidth * 0.72));
-  const pitchY = HEAD + slotRows * (slotHeight + 2) + GAP;
   const rows = Math.ceil(numBlocks / columns);
+  const room = ((height(width) - 2 * EDGE + GAP) / rows - HEAD - GAP) / slotRows - 2;
+  const slotHeight = Math.max(LEAST_SLOT, Math.min(MOST_SLOT, room));
+  const pitchY = HEAD + slotRows * (slotHeight + 2) + GAP;
   return { columns, rows, slotColumns, slotRows, pitchX, pitchY, slotWidth, slotHeight, width, height: rows * pitchY + 2 * EDGE - GAP };
 }
 

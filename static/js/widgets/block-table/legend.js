@@ -13,6 +13,6 @@ export function legend() {
   return el("ul", { class: "legend" },
     item(swatch("", "", "none"), "free"),
     item(swatch("owned hue-a", "full", "none"), "written"),
-    item(swatch("owned hue-a", "full fresh", "none"), "by this step"),
+    item(swatch("owned hue-a", "full fresh", "none"), "written last"),
     item(swatch("owned hue-a", "", `url(#${dots})`), "held, empty"));
 }

@@ -1,6 +1,6 @@
 // @ts-check
 /** The logical view: the request as it reads, block after block, each token in its slot. */
-import { el, set } from "../../core/dom.js";
+import { el, say, set } from "../../core/dom.js";
 
 /** @typedef {import("./view.js").View} View */
 
@@ -23,7 +23,13 @@ export function tokenText(text) {
 }
 
 export class LogicalView {
-  constructor() {
+  /** @param {{back: () => void, again: () => void}} acts what is offered once everything has ended */
+  constructor(acts) {
+    this.back = el("button", { type: "button", class: "figure-button" });
+    this.back.addEventListener("click", acts.back);
+    this.again = el("button", { type: "button", class: "figure-button" }, "Start again");
+    this.again.addEventListener("click", acts.again);
+    this.offer = el("span", { class: "offer" }, this.back, this.again);
     this.list = el("ol", { class: "log" });
     this.element = el("div", { class: "scroller" }, this.list);
     /** @type {{node: HTMLLIElement, key: string}[]} */
@@ -31,12 +37,12 @@ export class LogicalView {
     this.message = "";
   }
 
-  /** @param {View} view */
-  update(view) {
+  /** @param {View} view @param {string} [instead] what to say in place of the text */
+  update(view, instead = "") {
     const { rows, pending, state } = view;
     const size = state.block_size;
     const extra = pending && pending.slot === rows.length * size ? 1 : 0;
-    const message = rows.length ? "" : whyEmpty(view);
+    const message = instead || (rows.length ? "" : whyEmpty(view));
     if (message !== this.message) {
       this.message = message;
       this.rows = [];
@@ -60,6 +66,16 @@ export class LogicalView {
       known.key = key;
       this.#row(known.node, i, row, ghost, pending?.text ?? "", size, view);
     }
+  }
+
+  /** The ways on once everything has ended: under what the request said. @param {string} back words, or "": not yet
+   * @param {boolean} live */
+  over(back, live) {
+    this.offer.hidden = !back || this.message === "";
+    say(this.back, back);
+    this.again.hidden = !live;
+    const last = this.list.lastElementChild;
+    if (!this.offer.hidden && this.offer.parentNode !== last) last?.append(this.offer);
   }
 
   /** @param {HTMLLIElement} node @param {number} i @param {import("./view.js").Row | undefined} row @param {number} ghost
@@ -86,7 +102,7 @@ export class LogicalView {
   #message(view, message) {
     const said = view.sequence?.texts.join("").trim() ?? "";
     const node = el("li", { class: "empty" }, message);
-    if (said && view.request?.status !== "waiting") node.append("\n\n", el("q", {}, said));
+    if (said && view.request?.status !== "waiting") node.append(el("q", {}, said));
     return node;
   }
 
@@ -111,7 +127,7 @@ function fill(cell, name, text, title) {
 /** @param {View} view @returns {string} */
 function whyEmpty(view) {
   const { request, names, focus } = view;
-  if (focus < 0) return "Nothing is here yet. Send a prompt.";
+  if (focus < 0) return "Here the text will stand, token by token, four to a line.";
   const name = names.letter(focus);
   if (!request) return `${name} has not arrived yet at this point.`;
   if (request.status === "waiting") return `${name} waits: no block is its own yet.`;

@@ -96,6 +96,12 @@ export class FigureSource {
     return this.client.attached && this.status?.state === "ready";
   }
 
+  /** What a client needs to put a request into this memory, while there is one. */
+  get memory() {
+    const model = this.status?.model?.name;
+    return this.client.attached && this.client.secret && model ? { secret: this.client.secret, model } : null;
+  }
+
   /** @returns {import("../../core/transport.js").Drive} */
   #drive() {
     const client = this.client;

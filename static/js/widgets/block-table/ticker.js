@@ -16,15 +16,18 @@ export class Ticker {
     this.shown = [];
   }
 
-  /** @param {View} view @param {string} otherwise what to say before the first event */
-  update(view, otherwise) {
+  /**
+   * @param {View} view @param {string} instead what to say in place of the event's sentence, or ""
+   * @param {boolean} [quiet] no event is named, only said what there is to say
+   */
+  update(view, instead, quiet = false) {
     const { previous, event, next, state, names } = view;
-    if (this.shown[0] === event && this.shown[1] === next && this.shown[2] === otherwise && this.shown[3] === state) return;
-    this.shown = [event, next, otherwise, state];
-    this.#line(this.previous, previous, state, view);
-    this.#line(this.now, event, state, view);
-    this.#line(this.next, next, view.nextState, view);
-    say(this.say, event ? sentence(event, state, names) : otherwise);
+    if (this.shown[0] === event && this.shown[1] === next && this.shown[2] === instead && this.shown[3] === state && this.shown[4] === quiet) return;
+    this.shown = [event, next, instead, state, quiet];
+    this.#line(this.previous, quiet ? undefined : previous, state, view);
+    this.#line(this.now, quiet ? undefined : event, state, view);
+    this.#line(this.next, quiet ? undefined : next, view.nextState, view);
+    say(this.say, instead || (event ? sentence(event, state, names) : ""));
   }
 
   /** @param {HTMLElement} place @param {import("../../core/types.js").AnyEvent | undefined} event

@@ -89,6 +89,11 @@ export function look(session, focus) {
   };
 }
 
+/** The same memory with nobody's text to read and nothing pointed at: while the scene is being set. @param {View} view @returns {View} */
+export function unread(view) {
+  return { ...view, focus: -1, request: undefined, sequence: undefined, rows: [], pending: null, currentBlock: -1 };
+}
+
 /** An empty memory, for the time before anything is known. @param {number} size @param {number} count @returns {View} */
 export function blank(size, count) {
   const partition = { token_states: 0, held: 0, reserved: 0, internal: 0, external: 0, free: size * count };
