@@ -9,6 +9,7 @@ function engine(state = {}) {
   const told = [];
   const drive = {
     told, isRunning: false, isIdle: false, ...state,
+    ready: () => true,
     running: () => drive.isRunning,
     idle: () => drive.isIdle,
     resume: () => (told.push("resume"), (drive.isRunning = true)),

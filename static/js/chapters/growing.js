@@ -61,7 +61,12 @@ export function growing(chapter, figure) {
     const heights = paragraphs.map((p) => p.offsetHeight);
     paragraphs.forEach((p, i) => (p.style.minHeight = `${heights[i]}px`));
   };
-  window.addEventListener("resize", () => paragraphs.forEach((p) => (p.style.minHeight = "")));
+  let width = window.innerWidth;
+  window.addEventListener("resize", () => {
+    if (window.innerWidth === width) return;
+    width = window.innerWidth;
+    for (const p of paragraphs) p.style.minHeight = "";
+  });
 
   /** @param {string} name @param {number} request @param {import("../core/names.js").Names} names */
   const name = (name, request, names) => chapter.querySelectorAll(`[data-fill="${name}"]`).forEach((node) => {
@@ -85,7 +90,7 @@ export function growing(chapter, figure) {
     fill("tokens", inWords(request.prompt_tokens));
     fill("size", inWords(size));
     fill("count", sequence.table.length === 1 ? "one block" : `${inWords(sequence.table.length)} blocks`);
-    fill("blocks", series(sequence.table.map(String), ", then "));
+    fill("blocks", series(sequence.table.map(String), ", then\u00a0"));
     fill("room", roomSentence(room));
     fill("where", session.kind === "live" ? "here" : "in this recording");
     fill("now", session.kind === "live" ? "on this machine, now" : "as it was recorded");
@@ -120,7 +125,10 @@ export function growing(chapter, figure) {
       figure.read(now.request.request);
       now.session.transport.seekEvent((e) => e.type === "token_generated" && e.sequence === now.sequence.sequence, now.position);
     },
-    join: () => void figure.submit(SECOND_PROMPT, 24).catch((/** @type {Error} */ why) => figure.ask?.say(why.message, true)),
+    join: () => void figure.submit(SECOND_PROMPT, 24).catch((/** @type {Error} */ why) => {
+      figure.ask?.say(why.message, true);
+      figure.ask?.element.scrollIntoView({ block: "nearest" });
+    }),
     play: () => figure.session?.transport.play(),
     again: () => void figure.resize(figure.session?.log.head.block_size ?? 4).then(() => figure.ready()).then(() => figure.session?.transport.play()),
     larger: () => void figure.resize(16),

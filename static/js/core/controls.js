@@ -96,8 +96,8 @@ export class Controls {
   /** @param {Session} session */
   #live({ transport, log }) {
     const drive = transport.drive;
-    if (!drive) {
-      say(this.live, "recorded");
+    if (!drive?.ready()) {
+      say(this.live, drive ? "not live now" : "recorded");
       set(this.live, { "data-state": "none", "aria-disabled": "true", tabindex: -1 });
       return;
     }

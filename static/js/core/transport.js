@@ -4,8 +4,8 @@
 
 /** @typedef {import("./log.js").EventLog} EventLog */
 /**
- * The engine behind a live log. `running`: it is not paused. `idle`: no request waits or runs.
- * @typedef {{running: () => boolean, idle: () => boolean, resume: () => void, pause: () => void, step: () => void,
+ * The engine behind a live log. `ready`: it can be reached. `running`: it is not paused. `idle`: no request waits or runs.
+ * @typedef {{ready: () => boolean, running: () => boolean, idle: () => boolean, resume: () => void, pause: () => void, step: () => void,
  *   pace: (ms: number) => void}} Drive
  */
 

@@ -146,7 +146,7 @@ export class PagedBlockTable extends HTMLElement {
     const label = source.label();
     head.update(label, session?.log.head.block_size ?? 4, Boolean(live));
     ask.refresh(this.#sendLabel(session), live ? "" : this.#whyOff("Your prompt is kept."));
-    client.update(live ? source.memory : null, this.#whyOff("With one, there is a command here that sends a request into this memory."));
+    client.update(live ? source.memory : null, this.#whyOff("While the figure is live, a command stands here that sends a request into its memory."));
     if (!session) {
       this.#drawNothing(label.words);
       return;
@@ -161,7 +161,7 @@ export class PagedBlockTable extends HTMLElement {
     stage.dataset.lines = String(Math.ceil(view.state.block_size / 4));
     const first = session.names.letter(session.opening?.request ?? 0);
     const words = setting ? SETTING
-      : session.opened ? `The prompt of ${first} has been read, and a first token is picked. Press Play, or take one step.`
+      : session.opened && (live || session.kind === "recorded") ? `The prompt of ${first} has been read, and a first token is picked. Press Play, or take one step.`
       : session.over ? "Everything has ended. Every block is free again." : "";
     ticker.update(view, words, setting);
     tabs.update(view, setting ? [] : choices(view, session.log.head));
@@ -238,7 +238,7 @@ export class PagedBlockTable extends HTMLElement {
   /** @param {string} but what comes of it */
   #whyOff(but) {
     if (this.session?.kind === "recorded") return `This is a recording: no model runs behind it, so nothing new can be computed. ${but}`;
-    return `The model is not ready yet. ${but}`;
+    return `Not now: ${this.source?.label().words || "the model is not ready yet"}. ${but}`;
   }
 
   /** Shows this request as it reads. @param {number} request */

@@ -30,7 +30,7 @@ export class OwnClient {
       this.box,
       el("p", { class: "copy" }, this.copy, this.copied),
       el("p", {}, "While this memory is paused, it takes the request and lets it wait, and so does the client: press Play. In a client library, the base address is ",
-        this.base, ", the key is anything, and the header X-Arena goes with every request. It drives this memory only, and it ends with this page."));
+        this.base, ", the key is anything, and the header X-Arena goes with every request. The secret in that header drives this memory and no other, and ends with this page."));
     this.off = el("p");
     this.element = el("details", { class: "own-client" }, el("summary", {}, "Watch your own client in this memory"), this.live, this.off);
   }

@@ -37,14 +37,19 @@ export function geometry(blockSize, numBlocks, width) {
   return { columns, rows, slotColumns, slotRows, pitchX, pitchY, slotWidth, slotHeight, width, height: rows * pitchY + 2 * EDGE - GAP };
 }
 
-/** Top left corner of a block. @param {Geometry} g @param {number} block @returns {[number, number]} */
+/** Top left corner of a block, in whole pixels. @param {Geometry} g @param {number} block @returns {[number, number]} */
 export function corner(g, block) {
-  return [EDGE + (block % g.columns) * g.pitchX, EDGE + Math.floor(block / g.columns) * g.pitchY];
+  return [EDGE + Math.round((block % g.columns) * g.pitchX), EDGE + Math.round(Math.floor(block / g.columns) * g.pitchY)];
 }
 
-/** Top left corner of a slot within its block. @param {Geometry} g @param {number} slot @returns {[number, number]} */
-export function slotCorner(g, slot) {
-  return [(slot % g.slotColumns) * (g.slotWidth + 2), HEAD + Math.floor(slot / g.slotColumns) * (g.slotHeight + 2)];
+/** A slot within its block, in whole pixels, so that every outline is as sharp and every gap as wide as the next.
+ * @param {Geometry} g @param {number} slot */
+export function slotBox(g, slot) {
+  const left = (/** @type {number} */ column) => Math.round(column * (g.slotWidth + 2));
+  const top = (/** @type {number} */ row) => HEAD + Math.round(row * (g.slotHeight + 2));
+  const column = slot % g.slotColumns;
+  const row = Math.floor(slot / g.slotColumns);
+  return { x: left(column), y: top(row), width: left(column + 1) - left(column) - 2, height: top(row + 1) - top(row) - 2 };
 }
 
 /** The outline around a block. @param {Geometry} g */

@@ -2,7 +2,7 @@
 /** The GPU's memory: every physical block with every slot, wherever the table sends a request. */
 import { el, say, set, svg, uid } from "../../core/dom.js";
 import { plural } from "../../core/words.js";
-import { corner, frame, geometry, slotCorner } from "./geometry.js";
+import { corner, frame, geometry, slotBox } from "./geometry.js";
 
 /** @typedef {import("./view.js").View} View */
 /** @typedef {{node: SVGGElement, number: SVGTextElement, who: SVGTextElement, slots: SVGRectElement[], key: string}} Cell */
@@ -65,12 +65,9 @@ export class MemoryView {
       const [x, y] = corner(g, block);
       const number = svg("text", { x: 0, y: 10 }, String(block));
       const who = svg("text", { x: String(block).length * 6.7 + 6, y: 10 });
-      const slots = Array.from({ length: size }, (_, s) => {
-        const [sx, sy] = slotCorner(g, s);
-        return svg("rect", { class: "slot", x: round(sx), y: round(sy), width: round(g.slotWidth), height: round(g.slotHeight), rx: 1.5, fill: "none" });
-      });
+      const slots = Array.from({ length: size }, (_, s) => svg("rect", { class: "slot", ...slotBox(g, s), fill: "none" }));
       const box = frame(g);
-      const node = svg("g", { transform: `translate(${round(x)} ${round(y)})`, "data-block": block, role: "img", tabindex: block === this.at ? 0 : -1 },
+      const node = svg("g", { transform: `translate(${x} ${y})`, "data-block": block, role: "img", tabindex: block === this.at ? 0 : -1 },
         svg("rect", { class: "hit", ...box }), number, who, ...slots, svg("rect", { class: "frame", rx: 2, ...box }));
       return { node, number, who, slots, key: "" };
     });
@@ -133,11 +130,6 @@ export class MemoryView {
   stop() {
     this.observer.disconnect();
   }
-}
-
-/** @param {number} n */
-function round(n) {
-  return Math.round(n * 100) / 100;
 }
 
 /** A physical block in words. @param {number} block @param {View} view @returns {string} */

@@ -106,6 +106,7 @@ export class FigureSource {
   #drive() {
     const client = this.client;
     return {
+      ready: () => this.ready,
       running: () => this.ready && client.running,
       idle: () => !this.ready || !this.live || !busy(this.live.log.head),
       resume: () => client.resume(),
