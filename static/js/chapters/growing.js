@@ -104,6 +104,13 @@ export function growing(chapter, figure) {
     fill("of", `${written} of ${plural(written + empty, "slot")}, in ${plural(found.state.blocks.length, "block")}, ${found.moment}`);
   };
 
+  /** What cannot be done is said beside the prompt: that is brought into sight. */
+  const showWhy = () => figure.ask?.element.scrollIntoView({ block: "nearest" });
+  const size = (/** @type {number} */ slots) => {
+    if (!figure.source?.ready) showWhy();
+    void figure.resize(slots);
+  };
+
   /** @type {Record<string, () => void>} */
   const acts = {
     start: () => {
@@ -127,12 +134,12 @@ export function growing(chapter, figure) {
     },
     join: () => void figure.submit(SECOND_PROMPT, 24).catch((/** @type {Error} */ why) => {
       figure.ask?.say(why.message, true);
-      figure.ask?.element.scrollIntoView({ block: "nearest" });
+      showWhy();
     }),
     play: () => figure.session?.transport.play(),
-    again: () => void figure.resize(figure.session?.log.head.block_size ?? 4).then(() => figure.ready()).then(() => figure.session?.transport.play()),
-    larger: () => void figure.resize(16),
-    smaller: () => void figure.resize(4),
+    again: () => void figure.again().then(() => figure.ready()).then(() => figure.session?.transport.play()),
+    larger: () => size(16),
+    smaller: () => size(4),
   };
 
   chapter.addEventListener("click", (event) => {

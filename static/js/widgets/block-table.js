@@ -263,15 +263,18 @@ export class PagedBlockTable extends HTMLElement {
     this.#changed();
   }
 
-  /** The scene once more, as it is. */
+  /** The scene once more, as it is: a live one from its start, a recorded one from where it opens. */
   async again() {
-    await this.resize(this.session?.log.head.block_size ?? 4);
+    const session = this.session;
+    if (session?.kind === "recorded") session.transport.seek(session.prefilled);
+    else await this.resize(session?.log.head.block_size ?? 4);
   }
 
   /** The scene from its start with another block size. @param {number} size */
   async resize(size) {
     try {
-      await this.source?.reset({ block_size: size, num_blocks: SHAPES[size] });
+      if (!this.source?.ready) throw new Error(this.#whyOff("The block size stays as it is."));
+      await this.source.reset({ block_size: size, num_blocks: SHAPES[size] });
     } catch (why) {
       this.ask?.say(why instanceof Error ? why.message : String(why), true);
     }
