@@ -80,7 +80,6 @@ class Arena:
         self._streams: dict[int, TextStream] = {}
         self._arrived = 0
         self._steps = 0
-        self._partition = self._divide()
 
     def submit(self, prompt: list[int], sampling: Sampling, source: str, stream: bool = False) -> Request:
         """Queue a request. Raises Refused, leaving a ``request_refused`` event, where it can never run here."""
@@ -134,7 +133,6 @@ class Arena:
                 ended.append((sequence.request, reason))
         for request, reason in ended:
             self._finish(request, reason)
-        self._partition = self._divide()
         self._steps += 1
         self.log.emit(
             StepCompleted(
@@ -143,7 +141,7 @@ class Arena:
                 tokens=sum(chunk.count for chunk in chunks),
                 waiting=len(self.scheduler.waiting),
                 ms=times,
-                partition=self._partition,
+                partition=self._divide(),
             )
         )
 
@@ -156,7 +154,7 @@ class Arena:
         return outputs
 
     def envelope(self, now: float) -> Step | None:
-        return self.log.envelope(now, self.paused)
+        return self.log.envelope(now, self.paused, self._divide)
 
     def snapshot(self, now: float) -> Snapshot:
         """The state after the last envelope. Call it only when no event is left in the log."""
@@ -195,7 +193,7 @@ class Arena:
                 for sequence in request.sequences
             ],
             blocks=self.manager.blocks(),
-            partition=self._partition,
+            partition=self._divide(),
         )
 
     def verify(self) -> None:

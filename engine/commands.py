@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from functools import singledispatchmethod
 
 from engine.arena import Refused
@@ -30,6 +31,7 @@ from engine.messages import (
 )
 from engine.slot_ranges import CacheFull
 
+log = logging.getLogger(__name__)
 Send = Callable[[AnyReply], None]
 MAX_PACE_MS = 60_000.0
 
@@ -57,6 +59,12 @@ class Commands:
             self._send(Failed(command.ref, "cache_full", "num_blocks", str(full)))
         except ValueError as wrong:
             self._send(Failed(command.ref, "invalid_value", "", str(wrong)))
+        except Exception as error:
+            # One client's command must not end everybody's engine.
+            log.exception("%s failed", type(command).__name__)
+            self._send(
+                Failed(command.ref, "engine_error", "", f"the engine could not do this: {error!r}")
+            )
         arena = getattr(command, "arena", None)
         if arena in self._engine.places:
             self.tell(self._engine.places[arena])
@@ -100,17 +108,23 @@ class Commands:
     @_do.register
     def _(self, command: Submit) -> None:
         place = self._place(command.arena)
-        prompt = command.prompt
-        if isinstance(prompt, str):
-            tokens = self._engine.vocabulary.encode(prompt)
-        elif prompt and isinstance(prompt[0], ChatTurn):
-            turns = [{"role": turn.role, "content": turn.content} for turn in prompt if isinstance(turn, ChatTurn)]
-            tokens = self._engine.vocabulary.encode_chat(turns)
-        else:
-            tokens = [token for token in prompt if isinstance(token, int)]
-            self._engine.vocabulary.check(tokens)
+        tokens = self._tokens(command.prompt)
         request = place.arena.submit(tokens, command.sampling, command.source, command.stream)
         self._send(Submitted(command.ref, command.arena, request.number, request.prompt_tokens))
+
+    def _tokens(self, prompt: str | Sequence[int | ChatTurn]) -> list[int]:
+        vocabulary = self._engine.vocabulary
+        try:
+            if isinstance(prompt, str):
+                return vocabulary.encode(prompt)
+            turns = [{"role": turn.role, "content": turn.content} for turn in prompt if isinstance(turn, ChatTurn)]
+            if turns:
+                return vocabulary.encode_chat(turns)
+            tokens = [token for token in prompt if isinstance(token, int)]
+            vocabulary.check(tokens)
+            return tokens
+        except ValueError as wrong:
+            raise Refused("invalid_prompt", "prompt", str(wrong)) from wrong
 
     @_do.register
     def _(self, command: Abort) -> None:

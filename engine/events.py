@@ -208,7 +208,7 @@ class ArenaState(msgspec.Struct):
     """The true state of an arena at the end of an envelope; a reducer of events must arrive at the same.
 
     Requests, sequences and blocks are sorted by number. Blocks that are free do not appear. At most the last 64
-    finished or aborted requests by number (and their sequences) are kept. ``partition`` is that of the last step.
+    finished or aborted requests by number (and their sequences) are kept.
     """
 
     manager: str
@@ -234,12 +234,15 @@ class Snapshot(msgspec.Struct, tag_field="kind", tag="snapshot"):
 
 
 class Step(msgspec.Struct, tag_field="kind", tag="step"):
-    """What happened in one step, or between two. ``t``: milliseconds since the arena opened. ``paused`` is as of now."""
+    """What happened in one step, or between two. ``t``: milliseconds since the arena opened. ``paused`` and
+    ``partition`` are as of its end.
+    """
 
     arena: str
     epoch: int
     seq: int
     t: float
     paused: bool
+    partition: Partition
     events: list[AnyEvent]
     v: int = VERSION

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from engine.events import AnyEvent, ArenaState, Snapshot, Step
+from collections.abc import Callable
+
+from engine.events import AnyEvent, ArenaState, Partition, Snapshot, Step
 
 
 class EventLog:
@@ -19,14 +21,14 @@ class EventLog:
     def emit(self, event: AnyEvent) -> None:
         self._events.append(event)
 
-    def envelope(self, now: float, paused: bool) -> Step | None:
-        """What has happened since the last envelope; None if nothing has."""
+    def envelope(self, now: float, paused: bool, divide: Callable[[], Partition]) -> Step | None:
+        """What has happened since the last envelope; None if nothing has. ``divide`` tells how memory now stands."""
         if not self._events and paused == self._paused:
             return None
         events, self._events = self._events, []
         self._paused = paused
         self.seq += 1
-        return Step(self.arena, self.epoch, self.seq, self._milliseconds(now), paused, events)
+        return Step(self.arena, self.epoch, self.seq, self._milliseconds(now), paused, divide(), events)
 
     def snapshot(self, now: float, state: ArenaState) -> Snapshot:
         return Snapshot(self.arena, self.epoch, self.seq, self._milliseconds(now), state)

@@ -13,13 +13,17 @@ import os
 import queue
 import sys
 import threading
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
 import msgspec
 
 from engine.config import EngineConfig
 from engine.messages import AnyCommand, AnyReply, Shutdown, Status
 from engine.wire import decode_command, encode, read_body
+
+if TYPE_CHECKING:
+    from engine.commands import Commands
+    from engine.engine import Engine
 
 log = logging.getLogger("engine")
 INBOX_LIMIT = 1024
@@ -32,15 +36,15 @@ class Pipe:
     def __init__(self, source: BinaryIO, sink: BinaryIO) -> None:
         self._source = source
         self._sink = sink
-        self._inbox: queue.Queue[AnyCommand | None] = queue.Queue(INBOX_LIMIT)
+        self._inbox: queue.Queue[AnyCommand] = queue.Queue(INBOX_LIMIT)
         threading.Thread(target=self._read, daemon=True, name="commands").start()
 
     def send(self, reply: AnyReply) -> None:
         self._sink.write(encode(reply))
         self._sink.flush()
 
-    def receive(self, timeout: float | None) -> AnyCommand | None:
-        """The next command; waits up to ``timeout`` seconds (None: for ever), then raises queue.Empty. None at the end."""
+    def receive(self, timeout: float | None) -> AnyCommand:
+        """The next command; waits up to ``timeout`` seconds (None: for ever), then raises queue.Empty."""
         return self._inbox.get(block=timeout != 0, timeout=timeout or None)
 
     def _read(self) -> None:
@@ -49,11 +53,12 @@ class Pipe:
                 self._inbox.put(decode_command(body))
             except msgspec.DecodeError:
                 log.exception("a command could not be read and is dropped")
-        self._inbox.put(None)
+        # The server is gone, so nobody waits for anything, a model that is loading included.
+        leave(0)
 
 
-def serve(pipe: Pipe, config: EngineConfig, verify: bool) -> None:
-    """Load the model, then carry out commands and run steps until told to stop."""
+def load_engine(pipe: Pipe, config: EngineConfig, verify: bool) -> tuple[Engine, Commands]:
+    """Load the model, telling the server how far it is."""
     pipe.send(Status("loading", "starting PyTorch", 0.0))
     # Imports make objects that stay: looking for garbage among them costs a tenth of the start.
     gc.disable()
@@ -68,16 +73,20 @@ def serve(pipe: Pipe, config: EngineConfig, verify: bool) -> None:
     gc.enable()
     limits = Limits(loaded.info.max_model_len, config.max_sequences, eos=loaded.eos)
     engine = Engine(loaded.runner, loaded.vocabulary, limits, config.token_budget, config.seed, verify)
-    commands = Commands(engine, pipe.send)
     log.info("ready: %s", loaded.info)
     pipe.send(Status("ready", "", 1.0, loaded.info))
+    return engine, Commands(engine, pipe.send)
+
+
+def serve(pipe: Pipe, engine: Engine, commands: Commands) -> None:
+    """Carry out commands and run steps until told to stop."""
     while True:
         wait = engine.next_due()
         try:
             # At most so many between two steps: whoever floods the engine with commands must not stop it.
             for _ in range(COMMANDS_PER_STEP):
                 command = pipe.receive(wait)
-                if command is None or isinstance(command, Shutdown):
+                if isinstance(command, Shutdown):
                     return
                 commands.carry_out(command)
                 wait = 0
@@ -91,6 +100,9 @@ def main() -> None:
     logging.basicConfig(
         level=os.environ.get("LOG_LEVEL", "INFO").upper(), format="%(name)s: %(message)s", stream=sys.stderr
     )
+    # On a machine whose cores are all busy (a browser beside the engine is enough) a thread that spins at the end of each
+    # small operation takes the time of the one it waits for: steps become five times slower. GNU's OpenMP reads this once.
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     config = msgspec.json.decode(sys.argv[1] if len(sys.argv) > 1 else "{}", type=EngineConfig)
     # Whatever a library prints must not run into the frames: keep the pipe, and point standard output at the log.
     sink = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
@@ -98,17 +110,23 @@ def main() -> None:
     # A stream of its own: the interpreter closes sys.stdin when it ends, and would wait for the thread that reads it.
     pipe = Pipe(os.fdopen(os.dup(sys.stdin.fileno()), "rb"), sink)
     try:
-        serve(pipe, config, verify=os.environ.get("PAGED_VERIFY") == "1")
-    except BrokenPipeError:
-        log.info("the server is gone")
+        engine, commands = load_engine(pipe, config, verify=os.environ.get("PAGED_VERIFY") == "1")
     except Exception as error:
+        # What cannot be loaded will not load the next time either; the server then leaves it alone.
         log.exception("the engine stops")
         pipe.send(Status("failed", str(error)))
+        leave(1)
+    try:
+        serve(pipe, engine, commands)
+    except BrokenPipeError:
+        log.info("the server is gone")
+    except Exception:
+        log.exception("the engine stops")
         leave(1)
     leave(0)
 
 
-def leave(code: int) -> None:
+def leave(code: int) -> NoReturn:
     """End at once. The libraries' own farewells take seconds, and there is nothing left to lose."""
     sys.stderr.flush()
     logging.shutdown()

@@ -57,7 +57,9 @@ def sample(logits: torch.Tensor, choices: list[tuple[Sampling, int, int]]) -> li
 
 def _draw(logits: torch.Tensor, settings: Sampling, seed: int, position: int) -> int:
     """Inverse transform sampling over the tokens that top-k and top-p leave, most likely first."""
-    ordered, tokens = torch.sort(logits / settings.temperature, descending=True, stable=True)
+    # From the best one down and in float64, so that the smallest temperature is greedy and not an overflow.
+    scaled = (logits - logits.max()).double() / settings.temperature
+    ordered, tokens = torch.sort(scaled, descending=True, stable=True)
     if settings.top_k:
         ordered = ordered[: settings.top_k]
     mass = torch.softmax(ordered, dim=-1).cumsum(dim=-1)

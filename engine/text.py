@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+from jinja2 import TemplateError
 from tokenizers.decoders import DecodeStream
 
 
@@ -19,10 +20,14 @@ class Vocabulary:
         return list(self.tokenizer.encode(text))
 
     def encode_chat(self, turns: list[dict[str, str]]) -> list[int]:
-        """The chat template's tokens, ready for the answer. Raises ValueError where the model has no template."""
+        """The chat template's tokens, ready for the answer. Raises ValueError where the model has no template, or where
+        its template refuses these turns (many insist that user and assistant take turns)."""
         if not self.tokenizer.chat_template:
             raise ValueError("this model has no chat template: use /v1/completions with a plain prompt")
-        text = self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        try:
+            text = self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        except TemplateError as error:
+            raise ValueError(f"the model's chat template refuses these messages: {error}") from error
         return list(self.tokenizer.encode(text, add_special_tokens=False))
 
     def check(self, tokens: list[int]) -> None:

@@ -37,6 +37,8 @@ class Reducer:
         for event in step.events:
             getattr(self, "_" + type(event).__name__)(event)
         self.paused = step.paused
+        self.partition = step.partition
+        self._divides(step.partition)
         self._forget()
         self.check()
 
@@ -140,8 +142,9 @@ class Reducer:
         if e.step != self.steps + 1:
             raise Impossible(f"step {e.step} after {self.steps}")
         self.steps = e.step
-        self.partition = e.partition
-        p = e.partition
+        self._divides(e.partition)
+
+    def _divides(self, p: ev.Partition) -> None:
         parts = (p.token_states, p.held, p.reserved, p.internal, p.external, p.free)
         if min(parts) < 0 or sum(parts) != self.num_blocks * self.block_size:
             raise Impossible(f"{p} does not divide {self.num_blocks * self.block_size} slots")

@@ -64,7 +64,8 @@ class FakeArena:
 
     def step(self, *events: object) -> Stepped:
         self.seq += 1
-        return Stepped(Step(self.name, self.epoch, self.seq, float(self.seq), self.paused, list(events)))
+        free = Partition(0, 0, 0, 0, 0, self.block_size * self.num_blocks)
+        return Stepped(Step(self.name, self.epoch, self.seq, float(self.seq), self.paused, free, list(events)))
 
     def snapshot(self) -> Snapshot:
         capacity = self.block_size * self.num_blocks

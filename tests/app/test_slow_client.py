@@ -7,8 +7,10 @@ import asyncio
 from app.arena import Arena, Client, Shape
 from app.arena_log import ArenaLog
 from app.outbox import MAX_REPLIES, Outbox
-from engine.events import Step
+from engine.events import Partition, Step
 from tests.app.conftest import serve
+
+FREE = Partition(0, 0, 0, 0, 0, 8)
 
 
 async def test_overflow_drops_envelopes_keeps_replies_and_asks_for_a_snapshot() -> None:
@@ -66,10 +68,10 @@ def test_an_overflow_in_one_arena_makes_the_clients_others_stale_too() -> None:
     arenas = [Arena(name, Shape(4, 4, 0.0, "empty"), 10) for name in ("a1", "a2")]
     for arena in arenas:
         arena.join(client, drive=True)
-        arena.publish(Step(arena.name, 0, 1, 0.0, False, []))
+        arena.publish(Step(arena.name, 0, 1, 0.0, False, FREE, []))
         assert arena.replay(client, 0, 1)
     for seq in (2, 3, 4):
-        arenas[0].publish(Step("a1", 0, seq, 0.0, False, []))
+        arenas[0].publish(Step("a1", 0, seq, 0.0, False, FREE, []))
     assert client.outbox.overflows == 1
     assert all(arena.ask() is not None for arena in arenas)
     assert arenas[0].ask() is None, "one request of a snapshot at a time"
@@ -80,10 +82,10 @@ def test_an_envelope_is_encoded_once_for_all() -> None:
     clients = [Client(Outbox(limit=8)) for _ in range(2)]
     for client in clients:
         arena.join(client, drive=False)
-    arena.publish(Step("a1", 0, 1, 0.0, False, []))
+    arena.publish(Step("a1", 0, 1, 0.0, False, FREE, []))
     for client in clients:
         assert arena.replay(client, 0, 1)
-    arena.publish(Step("a1", 0, 2, 0.0, False, []))
+    arena.publish(Step("a1", 0, 2, 0.0, False, FREE, []))
     first, second = (asyncio.run(client.outbox.take()) for client in clients)
     assert first is second
 

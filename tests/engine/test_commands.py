@@ -166,3 +166,27 @@ def test_arenas_never_share_a_slot(run):
         (place.arena.base, place.arena.base + place.arena.manager.capacity) for place in run.engine.places.values()
     )
     assert all(end <= start for (_, end), (start, _) in pairwise(ranges))
+
+
+def test_an_unexpected_failure_of_one_command_leaves_the_engine_running(run, monkeypatch):
+    run.open("a", num_blocks=8, block_size=4)
+
+    def fail(text):
+        raise RuntimeError("out of luck")
+
+    monkeypatch.setattr(run.engine.vocabulary, "encode", fail)
+    reply = run.submit("a", "hello")
+    assert isinstance(reply, Failed)
+    assert (reply.code, "out of luck" in reply.message) == ("engine_error", True)
+    monkeypatch.undo()
+    assert isinstance(run.submit("a", "hello", max_tokens=2), Submitted)
+    run.drain()
+    assert len(run.outputs("a")[0]) == 2
+
+
+def test_a_token_outside_the_vocabulary_is_refused(run):
+    run.open("a", num_blocks=8, block_size=4)
+    reply = run.submit("a", [1, 70_000])
+    assert isinstance(reply, Failed)
+    assert (reply.code, reply.field) == ("invalid_prompt", "prompt")
+    assert "token id 70000 is not in the vocabulary" in reply.message

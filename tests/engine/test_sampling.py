@@ -82,3 +82,9 @@ def test_other_seeds_give_other_texts():
     run.drain()
     first, second, again = run.outputs("a")
     assert first == again != second
+
+
+@pytest.mark.parametrize("temperature", [1e-3, 1e-38, 1e-300, 5e-324])
+def test_the_smallest_temperature_is_greedy(temperature):
+    settings = Sampling(temperature=temperature)
+    assert [draw([1.0, 3.0, -1e4, 2.0], settings, position=position)[0] for position in range(50)] == [1] * 50

@@ -222,3 +222,16 @@ def test_only_the_last_64_ended_requests_are_remembered():
         rig.submit(1, max_tokens=1)
         rig.step()
     assert list(rig.arena.requests) == list(range(6, 70))
+
+
+def test_memory_is_divided_anew_when_requests_end_between_two_steps():
+    rig = Rig(8, 4)
+    rig.submit(3, max_tokens=100, ignore_eos=True)
+    rig.run()
+    assert finished(rig) == [(0, "capacity", 30)]
+    assert rig.steps[-1].partition.free == rig.arena.state().partition.free == 32
+    rig.submit(9)
+    rig.step()
+    assert rig.steps[-1].partition.free == 20
+    rig.abort(1)
+    assert (rig.steps[-1].partition.token_states, rig.steps[-1].partition.free) == (0, 32)

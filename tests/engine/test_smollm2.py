@@ -12,7 +12,7 @@ from engine.text import Vocabulary
 from tests.engine.runs import Judge, Run
 
 pytestmark = pytest.mark.slow
-OUTPUTS = 24
+OUTPUTS = 16
 PROMPTS = [
     "The operating system keeps each process on its own",
     "Virtual memory was invented because",

@@ -58,3 +58,10 @@ def test_chat_turns_need_a_template(vocabulary):
     bare.tokenizer.chat_template = None
     with pytest.raises(ValueError, match="no chat template"):
         bare.encode_chat(turns)
+
+
+def test_a_template_that_refuses_the_turns_says_so(vocabulary):
+    strict = Vocabulary(build(0)[1])
+    strict.tokenizer.chat_template = "{{ raise_exception('roles must alternate') }}"
+    with pytest.raises(ValueError, match="chat template refuses these messages: roles must alternate"):
+        strict.encode_chat([{"role": "user", "content": "hi"}])

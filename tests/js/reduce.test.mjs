@@ -68,7 +68,7 @@ test("only the last ended requests are kept, those that run always", () => {
     state = applyEvent(state, { type: "request_arrived", request: n, prompt_tokens: 1, max_tokens: 1, source: "page" });
     if (n !== 0) state = applyEvent(state, { type: "request_aborted", request: n, reason: "enough" });
   }
-  state = endEnvelope(state, { paused: false });
+  state = endEnvelope(state, { paused: false, partition: state.partition });
   assert.equal(state.requests.length, KEPT + 1);
   assert.deepEqual(state.requests.slice(0, 2).map((r) => r.request), [0, 3]);
 });

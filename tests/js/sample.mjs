@@ -9,7 +9,11 @@ export const EMPTY = {
 
 export const snapshot = (state = EMPTY, seq = 0) => ({ v: 1, kind: "snapshot", arena: "a1", epoch: 0, seq, t: 0, state });
 
-export const step = (seq, events, paused = false) => ({ v: 1, kind: "step", arena: "a1", epoch: 0, seq, t: seq * 10, paused, events });
+/** An envelope; memory is divided as its last step says, unless told. */
+export const step = (seq, events, paused = false, partition = undefined) => ({
+  v: 1, kind: "step", arena: "a1", epoch: 0, seq, t: seq * 10, paused, events,
+  partition: partition ?? events.findLast((e) => e.type === "step_completed")?.partition ?? PARTITION,
+});
 
 export const part = (token_states, held, free) => ({ token_states, held, reserved: 0, internal: 0, external: 0, free });
 
@@ -27,7 +31,7 @@ export const STEPS = [
     { type: "token_generated", sequence: 0, token: 13, text: " on", logprob: -0.5 },
     { type: "step_completed", step: 1, batch: 1, tokens: 3, waiting: 0, ms: MS, partition: part(3, 1, 4) },
   ]),
-  step(3, [], true),
+  step(3, [], true, part(3, 1, 4)),
   step(4, [
     { type: "slots_written", block: 1, first: 1, count: 1, tokens: [13], texts: [" on"] },
     { type: "token_generated", sequence: 0, token: 14, text: " it", logprob: -0.25 },

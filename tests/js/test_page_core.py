@@ -37,7 +37,9 @@ def trace(path: Path, *steps: dict[str, object]) -> Path:
 
 
 ARRIVED = {"type": "request_arrived", "request": 0, "prompt_tokens": 3, "max_tokens": 2, "source": "page"}
-STEP = {"v": 1, "kind": "step", "arena": "a", "epoch": 0, "seq": 1, "t": 1.0, "paused": True, "events": [ARRIVED]}
+FREE = {"token_states": 0, "held": 0, "reserved": 0, "internal": 0, "external": 0, "free": 8}
+STEP = {"v": 1, "kind": "step", "arena": "a", "epoch": 0, "seq": 1, "t": 1.0, "paused": True, "partition": FREE}
+STEP |= {"events": [ARRIVED]}
 
 
 def test_reduce_log_prints_the_states_of_a_trace(tmp_path: Path) -> None:

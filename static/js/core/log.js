@@ -5,7 +5,8 @@ import { applyEnvelope, applyEvent, endEnvelope } from "./reduce.js";
 
 /** @typedef {import("./types.js").ArenaState} ArenaState */
 /** @typedef {import("./types.js").AnyEvent} AnyEvent */
-/** @typedef {{seq: number, t: number, paused: boolean, start: number, end: number}} Mark where an envelope lies */
+/** @typedef {{seq: number, t: number, paused: boolean,
+ *   partition: import("./types.js").Partition, start: number, end: number}} Mark where an envelope lies */
 /** @typedef {{position: number, marks: number, state: ArenaState}} Frame `marks`: envelopes ended before it */
 
 const KEYFRAME_EVERY = 64;
@@ -48,7 +49,7 @@ export class EventLog {
     this.head = applyEnvelope(this.head, step);
     const start = this.end;
     this.events.push(...step.events);
-    this.marks.push({ seq: step.seq, t: step.t, paused: step.paused, start, end: this.end });
+    this.marks.push({ seq: step.seq, t: step.t, paused: step.paused, partition: step.partition, start, end: this.end });
     this.seq = step.seq;
     if (this.end - this.frames[this.frames.length - 1].position >= KEYFRAME_EVERY) this.frames.push(this.#headFrame());
     this.#trim();

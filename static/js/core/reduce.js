@@ -76,7 +76,7 @@ const withBlock = (state, item) => ({ ...state, blocks: put(state.blocks, blockN
 
 /**
  * How capacity is divided in this very state, counted slot by slot from the blocks in use; `state.partition` is what
- * the engine said at the end of its last step.
+ * the engine said at the end of the last envelope.
  * @param {ArenaState} state @returns {{written: number, empty: number, free: number}} slots
  */
 export function count(state) {
@@ -213,17 +213,17 @@ function write(state, event) {
 }
 
 /**
- * What holds at the end of an envelope: the arena's pause, and only the last finished requests.
- * @param {ArenaState} state @param {{paused: boolean}} envelope @returns {ArenaState}
+ * What holds at the end of an envelope: the arena's pause, how memory is divided, and only the last finished requests.
+ * @param {ArenaState} state @param {{paused: boolean, partition: import("./types.js").Partition}} envelope @returns {ArenaState}
  */
-export function endEnvelope(state, envelope) {
+export function endEnvelope(state, { paused, partition }) {
   const ended = state.requests.filter((r) => r.status === "finished" || r.status === "aborted");
-  if (ended.length <= KEPT)
-    return state.paused === envelope.paused ? state : { ...state, paused: envelope.paused };
-  const dropped = new Set(ended.slice(0, ended.length - KEPT).map(requestNumber));
+  const dropped = new Set(ended.slice(0, Math.max(0, ended.length - KEPT)).map(requestNumber));
+  if (!dropped.size) return { ...state, paused, partition };
   return {
     ...state,
-    paused: envelope.paused,
+    paused,
+    partition,
     requests: state.requests.filter((r) => !dropped.has(r.request)),
     sequences: state.sequences.filter((s) => !dropped.has(s.request)),
   };

@@ -29,7 +29,7 @@
  *
  * @typedef {{v: number, kind: "snapshot", arena: string, epoch: number, seq: number, t: number, state: ArenaState}} Snapshot
  * @typedef {{v: number, kind: "step", arena: string, epoch: number, seq: number, t: number, paused: boolean,
- *   events: AnyEvent[]}} Step
+ *   partition: Partition, events: AnyEvent[]}} Step
  *
  * @typedef {{name: string, label: string, architecture: string, device: string, dtype: string, attention: string,
  *   max_model_len: number, slots: number, kv_bytes_per_token: number}} ModelInfo
