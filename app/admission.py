@@ -35,6 +35,7 @@ class Admission:
         self._welcome = welcome
         self._line = WaitingLine()
         self._opened = 0
+        self._opening: dict[Arena, Client] = {}
         self._cache_is_full = False
 
     @property
@@ -48,8 +49,8 @@ class Admission:
         return len(self._line)
 
     def count(self, client: Client) -> int:
-        """How often ``client`` stands in line."""
-        return self._line.count(client)
+        """Arenas that ``client`` has asked for and not been given yet: in line, or being opened by the engine."""
+        return self._line.count(client) + sum(opening is client for opening in self._opening.values())
 
     def join(self, visitor: Visitor) -> None:
         """Give ``visitor`` an arena, or the last place in line."""
@@ -80,9 +81,11 @@ class Admission:
         self._opened += 1
         arena = Arena(f"a{self._opened}", visitor.shape, self._settings.log_envelopes)
         self._arenas[arena.name] = arena
+        self._opening[arena] = visitor.client
         self._engine.send(arena.open_command(), lambda answer: self._answered(arena, visitor, answer))
 
     def _answered(self, arena: Arena, visitor: Visitor, answer: Answer | None) -> None:
+        del self._opening[arena]
         if isinstance(answer, Done):
             self._welcome(arena, visitor)
             return

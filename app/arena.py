@@ -75,13 +75,14 @@ class Arena:
         )
 
     def join(self, client: Client, drive: bool) -> None:
-        """``client`` watches from now on, once it has a snapshot or what it missed."""
+        """``client`` watches from now on, once it has a snapshot or what it missed.
+
+        One that drives already goes on driving, even if it now asks for a view: a socket drives until it leaves.
+        """
         self._viewers[client] = None
         client.arenas.add(self)
         if drive:
             self.drivers.add(client)
-        else:
-            self.drivers.discard(client)
 
     def leave(self, client: Client) -> None:
         self._viewers.pop(client, None)

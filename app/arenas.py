@@ -71,10 +71,8 @@ class Arenas:
         self.clients.discard(client)
         self._admission.leave(client)
         for arena in list(client.arenas):
-            drove = client in arena.drivers
             arena.leave(client)
-            if drove and not arena.drivers:
-                self._begin_grace(arena)
+            self._mind(arena)
 
     def catch_up(self, client: Client) -> None:
         """The client has taken everything that was left for it: whatever it missed comes as snapshots."""
@@ -100,11 +98,10 @@ class Arenas:
         if arena not in client.arenas:
             self._check_room(client)
         arena.join(client, drive)
-        client.outbox.reply(arena.opened(ref, drive))
+        client.outbox.reply(arena.opened(ref, client in arena.drivers))
         if epoch is None or since is None or not arena.replay(client, epoch, since):
             self._refresh(arena)
-        if drive:
-            self._end_grace(arena)
+        self._mind(arena)
 
     def close(self, arena: Arena, reason: str) -> None:
         """End ``arena`` for everyone; the next in line gets its place."""
@@ -255,9 +252,16 @@ class Arenas:
         arena.dissolve(reason)
         self._admission.room_was_made()
 
-    def _begin_grace(self, arena: Arena) -> None:
-        if arena.name not in self._arenas or arena.grace is not None:
+    def _mind(self, arena: Arena) -> None:
+        """After every coming and going: the time of grace runs exactly while nobody drives."""
+        if arena.name not in self._arenas:
             return
+        if arena.drivers:
+            self._end_grace(arena)
+        elif arena.grace is None:
+            self._begin_grace(arena)
+
+    def _begin_grace(self, arena: Arena) -> None:
         arena.resume_on_return = not arena.paused
         self.engine.send(Pause(0, arena.name), lambda _: None)
         seconds = self._settings.arena_grace_s
