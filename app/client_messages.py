@@ -109,7 +109,6 @@ AnyClientMessage = Ping | Open | Submit | Abort | Pause | Resume | RunStep | Clo
 
 TYPES = ("open", "submit", "abort", "pause", "resume", "step", "reset", "close", "set", "ping")
 
-_messages = msgspec.json.Decoder(AnyClientMessage)
 _anything = msgspec.json.Decoder()
 
 
@@ -123,25 +122,41 @@ class Misfit(msgspec.Struct, frozen=True):
 
 def decode(text: str) -> AnyClientMessage | Misfit:
     """One frame of text taken apart. Never raises: a bad message comes back as a ``Misfit``."""
+    problem = None
     try:
         raw: Any = _anything.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
-        return Misfit(Invalid("bad_json", "", f"the message is not JSON ({error}); send one JSON object per frame."))
+    except (ValueError, RecursionError) as error:
+        problem = Invalid("bad_json", "", f"the message is not JSON ({error}); send one JSON object per frame.")
+        raw = _leniently(text)
+    if problem is None and not isinstance(raw, dict):
+        problem = Invalid("bad_json", "", f"the message is {_show(raw)}; send one JSON object per frame.")
     if not isinstance(raw, dict):
-        return Misfit(Invalid("bad_json", "", f"the message is {_show(raw)}; send one JSON object per frame."))
+        raw = {}
     ref, arena, kind = raw.get("ref"), raw.get("arena"), raw.get("type")
     ref = ref if isinstance(ref, int) and not isinstance(ref, bool) and 0 <= ref <= MAX_REF else None
-    arena = arena if isinstance(arena, str) else None
+    arena = arena if isinstance(arena, str) and arena.isascii() else None
+    if problem is not None:
+        return Misfit(problem, ref, arena)
     if kind not in TYPES:
         problem = Invalid("unknown_type", "type", f"type is {_show(kind)}; it must be one of {', '.join(TYPES)}.")
         return Misfit(problem, ref, arena)
     try:
-        return _messages.decode(text)
-    except msgspec.DecodeError as error:
+        # From what was read above and not from the text again: where a name is there twice, both readings must agree.
+        message: AnyClientMessage = msgspec.convert(raw, AnyClientMessage)
+        return message
+    except (ValueError, OverflowError) as error:
         return Misfit(_explain(error, raw), ref, arena)
 
 
-def _explain(error: msgspec.DecodeError, raw: dict[str, Any]) -> Invalid:
+def _leniently(text: str) -> Any:
+    """What Python's reader, which minds less, can make of it; for the address of the answer alone."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _explain(error: Exception, raw: dict[str, Any]) -> Invalid:
     """msgspec's complaint with the field in our notation and the offending value."""
     what, _, where = str(error).partition(" - at `$")
     field = where.rstrip("`").lstrip(".")
@@ -153,11 +168,17 @@ def _explain(error: msgspec.DecodeError, raw: dict[str, Any]) -> Invalid:
         return Invalid(code, field, f"{what}. {way_out}")
     value: Any = raw
     for part in re.findall(r"\w+", field):
-        value = value[int(part)] if isinstance(value, list) and part.isdigit() else value.get(part)
+        if isinstance(value, list) and part.isdigit():
+            value = value[int(part)]
+        elif isinstance(value, dict):
+            value = value.get(part)
     return Invalid("wrong_type", field, f"{field} is {_show(value)}: {what}.")
 
 
 def _show(value: object) -> str:
     """``value`` as JSON, cut to a length that fits into a sentence."""
-    text = json.dumps(value)
+    try:
+        text = json.dumps(value)
+    except (ValueError, TypeError, RecursionError):
+        return f"a {type(value).__name__} too large to show"
     return text if len(text) <= 40 else text[:40] + "..."

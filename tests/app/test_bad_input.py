@@ -16,6 +16,16 @@ ARENA = {"ref": 7, "arena": "a1"}
 BAD: list[tuple[Any, str, str, list[str]]] = [
     ("{", "bad_json", "", ["not JSON", "one JSON object per frame"]),
     ("[1, 2]", "bad_json", "", ["[1, 2]", "one JSON object per frame"]),
+    ('{"type": "submit", "ref": 7, "arena": "a1", "prompt": "\\ud83d"}', "bad_json", "", ["not JSON"]),
+    ('{"type": "set", "ref": 7, "arena": "a1", "params": {"pace_ms": NaN}}', "bad_json", "", ["not JSON"]),
+    ('{"type": "open", "ref": 7, "params": {"block_size": "x"}, "params": 5}', "wrong_type", "params", ["5", "object"]),
+    (
+        '{"type": "open", "ref": 7, "params": 5, "params": {"block_size": "x"}}',
+        "wrong_type",
+        "params.block_size",
+        ["x"],
+    ),
+    ('{"type": "open", "type": "fly", "ref": 3, "ref": 7}', "unknown_type", "type", ["fly"]),
     ({"ref": 7}, "unknown_type", "type", ["null", "open, submit"]),
     ({"ref": 7, "type": "fly"}, "unknown_type", "type", ['"fly"', "open, submit"]),
     ({"type": "open"}, "missing_field", "ref", ["ref", "Add it"]),
@@ -70,6 +80,7 @@ BAD: list[tuple[Any, str, str, list[str]]] = [
     ({"type": "submit", **ARENA, "prompt": "x", "stop": list("abcde")}, "too_many_stops", "stop", ["5", "4"]),
     ({"type": "submit", **ARENA, "prompt": "x", "stop": [""]}, "out_of_range", "stop", ["0 characters", "1 to 256"]),
     ({"type": "submit", **ARENA, "prompt": "x", "stop": [1]}, "wrong_type", "stop[0]", ["1", "str"]),
+    ({"type": "abort", **ARENA, "request": 10**200}, "out_of_range", "request", ["1" + "0" * 39 + "...", "submit"]),
     ({"type": "abort", **ARENA, "request": 2**70}, "out_of_range", "request", [str(2**70), "submit"]),
     ({"type": "set", **ARENA, "params": {"pace_ms": 60001}}, "out_of_range", "params.pace_ms", ["60001", "60000"]),
     ({"type": "reset", **ARENA, "params": {"block_size": 0}}, "out_of_range", "params.block_size", ["0", "256"]),
@@ -91,9 +102,12 @@ async def test_each_mistake_is_explained_and_the_connection_lives_on() -> None:
             assert (error["kind"], error["code"], error["field"]) == ("error", code, field), (sent, error)
             missing = [part for part in parts if part not in error["message"]]
             assert not missing, (error["message"], missing)
-            known = isinstance(sent, dict) and 0 <= sent.get("ref", -1) < 2**53
-            assert error["ref"] == (sent["ref"] if known else None)
-            assert error["arena"] == (sent.get("arena") if isinstance(sent, dict) else None)
+            meant = sent
+            if isinstance(sent, str):
+                meant = json.loads(sent) if sent.startswith('{"') else None
+            known = isinstance(meant, dict) and 0 <= meant.get("ref", -1) < 2**53
+            assert error["ref"] == (meant["ref"] if known else None)
+            assert error["arena"] == (meant.get("arena") if isinstance(meant, dict) else None)
         await page.say("pause", arena="a1")
         assert (await page.hear("ok", "error"))["kind"] == "ok"
         assert site.arenas.visitors == 1
