@@ -187,7 +187,9 @@ class Arenas:
 
     def on_lost(self) -> None:
         self._reopened = False
-        self.generations.lose("the engine was lost in the middle of this request; send it again in a moment.")
+        self.generations.lose(
+            EngineUnavailable("the engine was lost in the middle of this request; send it again in a moment.")
+        )
         for arena in self._arenas.values():
             arena.epoch += 1
             arena.paused = False
@@ -232,6 +234,13 @@ class Arenas:
         size = self._settings.api_block_size
         # Half of a small cache at most: visitors need theirs.
         blocks = max(1, min(self._settings.api_slots, model.slots // 2) // size)
+        if self._settings.api_slots > model.slots // 2:
+            log.warning(
+                "API_SLOTS is %d, more than half of the cache's %d: the API's arena gets %d, so that readers have room",
+                self._settings.api_slots,
+                model.slots,
+                blocks * size,
+            )
         epoch = self.api.epoch if self.api is not None else 0
         arena = Arena(API_ARENA, Shape(size, blocks, 0.0, "empty"), self._settings.log_envelopes)
         arena.epoch = epoch
@@ -248,7 +257,8 @@ class Arenas:
         if arena.grace is not None:
             arena.grace.cancel()
             arena.grace = None
-        self.generations.lose(f"the arena of this request was closed: {reason}.", arena.name)
+        text = f"the arena of this request was closed: {reason}. Open another, or send it without X-Arena."
+        self.generations.lose(Invalid("arena_closed", "X-Arena", text), arena.name)
         arena.dissolve(reason)
         self._admission.room_was_made()
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 from app.engine_client import Answer, EngineClient
-from app.errors import EngineUnavailable
+from app.errors import EngineUnavailable, Invalid
 from engine.messages import Abort, ChatTurn, Output, Sampling, Submit, Submitted
 
 
@@ -23,18 +23,21 @@ class Generation:
         self.prompt_tokens = 0
         self.abandoned = False
         self.finished = False
-        self._outputs: asyncio.Queue[Output | EngineUnavailable] = asyncio.Queue()
+        self._outputs: asyncio.Queue[Output | EngineUnavailable | Invalid] = asyncio.Queue()
 
-    def put(self, item: Output | EngineUnavailable) -> None:
-        if isinstance(item, EngineUnavailable) or item.finish is not None:
+    def put(self, item: Output | EngineUnavailable | Invalid) -> None:
+        if not isinstance(item, Output) or item.finish is not None:
             self.finished = True
         self._outputs.put_nowait(item)
 
     async def outputs(self) -> AsyncIterator[Output]:
-        """Pieces of text until one carries ``finish``. Raises EngineUnavailable when the engine is lost."""
+        """Pieces of text until one carries ``finish``.
+
+        Raises EngineUnavailable when the engine is lost, Invalid when its arena is closed.
+        """
         while True:
             item = await self._outputs.get()
-            if isinstance(item, EngineUnavailable):
+            if not isinstance(item, Output):
                 raise item
             yield item
             if item.finish is not None:
@@ -46,11 +49,15 @@ class Generations:
 
     def __init__(self) -> None:
         self._running: dict[tuple[str, int], Generation] = {}
-        self._held = 0
+        self._held: set[Generation] = set()
 
     def __len__(self) -> int:
         """Requests in flight, those included that the engine has not answered yet."""
-        return self._held
+        return len(self._held)
+
+    def count(self, arena: str) -> int:
+        """Those of ``arena``."""
+        return sum(generation.arena == arena for generation in self._held)
 
     async def start(
         self, engine: EngineClient, arena: str, prompt: str | Sequence[int | ChatTurn], sampling: Sampling
@@ -68,7 +75,7 @@ class Generations:
             else:
                 self._running[arena, answer.request] = generation
 
-        self._held += 1
+        self._held.add(generation)
         try:
             await engine.request(Submit(0, arena, prompt, sampling, source="api", stream=True), at_once)
         except BaseException:
@@ -81,7 +88,7 @@ class Generations:
         if generation.abandoned:
             return
         generation.abandoned = True
-        self._held -= 1
+        self._held.discard(generation)
         if generation.request is None:
             return
         self._running.pop((generation.arena, generation.request), None)
@@ -94,12 +101,13 @@ class Generations:
         if generation is not None:
             generation.put(output)
 
-    def lose(self, reason: str, arena: str | None = None) -> None:
-        """The engine, or one arena, is gone, and with it all that ran there."""
-        for generation in list(self._running.values()):
-            if arena is None or generation.arena == arena:
-                del self._running[generation.arena, generation.request or 0]
-                generation.put(EngineUnavailable(reason))
+    def lose(self, why: EngineUnavailable | Invalid, arena: str | None = None) -> None:
+        """The engine, or one arena, is gone, and with it all that runs there or has just been sent there."""
+        for generation in self._held:
+            if not generation.finished and arena in (None, generation.arena):
+                if generation.request is not None:
+                    self._running.pop((generation.arena, generation.request), None)
+                generation.put(why)
 
     @staticmethod
     def _abort(engine: EngineClient, generation: Generation) -> None:

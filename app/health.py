@@ -13,12 +13,14 @@ from app.arenas import Arenas
 router = APIRouter(tags=["Operations"])
 
 
+@router.head("/healthz", response_class=PlainTextResponse, include_in_schema=False)
 @router.get("/healthz", response_class=PlainTextResponse)
 async def healthz() -> str:
     """200 while the web process answers, whatever the engine does."""
     return "ok\n"
 
 
+@router.head("/readyz", include_in_schema=False)
 @router.get("/readyz")
 async def readyz(request: Request) -> JSONResponse:
     """200 when the model is ready, 503 before, while the engine restarts, and after it has failed."""

@@ -16,6 +16,7 @@ from starlette.responses import PlainTextResponse, Response
 from app import arena_socket, health, openai_api, openai_errors, pages
 from app.arenas import Arenas
 from app.errors import EngineUnavailable, Invalid
+from app.hosts import HostGuard
 from app.security import RequestGuard, SecurityHeaders
 from app.settings import Settings
 
@@ -55,6 +56,7 @@ def create_app(settings: Settings | None = None, command: Sequence[str] | None =
     _handle_errors(app)
     app.add_middleware(RequestGuard, max_bytes=settings.max_body_bytes, origins=settings.origins())
     app.add_middleware(GZipMiddleware, minimum_size=500, compresslevel=6)
+    app.add_middleware(HostGuard, allowed=settings.hosts())
     app.add_middleware(SecurityHeaders)
     return app
 
@@ -62,20 +64,20 @@ def create_app(settings: Settings | None = None, command: Sequence[str] | None =
 def _handle_errors(app: FastAPI) -> None:
     @app.exception_handler(Invalid)
     async def invalid(request: Request, problem: Invalid) -> Response:
-        return openai_errors.from_invalid(problem)
+        return openai_errors.from_problem(problem)
 
     @app.exception_handler(EngineUnavailable)
     async def unavailable(request: Request, problem: EngineUnavailable) -> Response:
-        return openai_errors.from_unavailable(problem)
+        return openai_errors.from_problem(problem)
 
     @app.exception_handler(RequestValidationError)
     async def misshapen(request: Request, problem: RequestValidationError) -> Response:
-        return openai_errors.from_validation(problem)
+        return openai_errors.from_validation(problem, request.headers.get("content-type"))
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, problem: HTTPException) -> Response:
         if request.url.path.startswith("/v1/"):
-            text = f"{request.method} {request.url.path}: {problem.detail}."
+            text = f"{request.method} {request.url.path[: openai_errors.MAX_NAME]}: {problem.detail}."
             answer: Response = openai_errors.response(problem.status_code, text)
         elif problem.status_code == 404:
             answer = PlainTextResponse("There is no such page. The explainer is at /.\n", 404)

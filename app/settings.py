@@ -13,6 +13,15 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from engine.config import EngineConfig
 
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+EVERY_INTERFACE = ("", "0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
+
+FIRST_ARENA = 192
+"""Slots of the arena that the page opens with: 48 blocks of 4."""
+SMALLEST_CACHE = 448
+"""Room for one block of the API's arena, of 256 slots at most, and for ``FIRST_ARENA`` beside it; where the blocks are
+smaller, half of it holds the API's arena and the other half a reader's."""
+
 
 class Settings(BaseSettings):
     """Settings of ``paged serve``. Raises pydantic's ``ValidationError``, which names the setting and the bound."""
@@ -36,7 +45,11 @@ class Settings(BaseSettings):
         default="auto", description="Arithmetic of the model; auto: bfloat16 where the processor has it."
     )
     attention: str = Field(default="auto", description="Attention kernel; auto picks by device.")
-    kv_slots: int = Field(default=16384, ge=64, description="Tokens in the physical KV cache, over all arenas.")
+    kv_slots: int = Field(
+        default=16384,
+        ge=SMALLEST_CACHE,
+        description=f"Tokens in the physical KV cache, over all arenas; at least {SMALLEST_CACHE}.",
+    )
     token_budget: int = Field(default=512, ge=1, description="Query rows in one forward pass.")
     max_sequences: int = Field(default=32, ge=1, description="Sequences running at once, in each arena.")
     max_model_len: int = Field(
@@ -47,7 +60,10 @@ class Settings(BaseSettings):
     api_block_size: int = Field(default=16, ge=1, le=256, description="Tokens per block of the API's own arena.")
     api_slots: int = Field(default=8192, ge=16, description="Slots of the API's own arena, carved out of KV_SLOTS.")
     max_api_requests: int = Field(
-        default=64, ge=1, description="API requests in flight at once; more are answered 429."
+        default=64, ge=1, description="API requests in flight at once in the API's own arena; more are answered 429."
+    )
+    max_arena_requests: int = Field(
+        default=16, ge=1, description="API requests in flight at once in each visitor's arena; more are answered 429."
     )
     max_body_bytes: int = Field(default=262144, ge=1024, description="Longest body of an HTTP request, in bytes.")
 
@@ -56,7 +72,9 @@ class Settings(BaseSettings):
         default=8, ge=1, description="Arenas that one socket may carry, driven or viewed."
     )
     max_arena_slots: int = Field(
-        default=1024, ge=1, description="Largest arena of a visitor: block size x number of blocks."
+        default=1024,
+        ge=FIRST_ARENA,
+        description=f"Largest arena of a visitor: block size x number of blocks; at least {FIRST_ARENA}.",
     )
     max_sockets: int = Field(default=256, ge=1, description="Sockets at once; more are told to come back.")
     max_message_bytes: int = Field(default=65536, ge=1024, description="Longest message on a socket, in bytes.")
@@ -73,6 +91,14 @@ class Settings(BaseSettings):
     allowed_origins: str = Field(
         default="", description="Further web origins that may open sockets, comma-separated; empty: this site alone."
     )
+    allowed_hosts: str = Field(
+        default="",
+        description="Host names under which browsers may reach the server besides localhost and HOST, comma-separated; "
+        "* for any; empty: none, or any where HOST is every interface.",
+    )
+    client_stall_s: float = Field(
+        default=60.0, gt=0, description="Seconds after which a connection that takes nothing of what it is sent is cut."
+    )
 
     engine_timeout_s: float = Field(
         default=120.0,
@@ -84,6 +110,14 @@ class Settings(BaseSettings):
     @classmethod
     def _small_letters(cls, value: object) -> object:
         return value.lower() if isinstance(value, str) else value
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _names_alone(cls, value: str) -> str:
+        for host in (host.strip() for host in value.split(",")):
+            if "/" in host or ("*" in host and host != "*"):
+                raise ValueError(f"{host!r} is no host name: write a.example, without http:// and *, or * alone")
+        return value
 
     def engine_config(self) -> EngineConfig:
         """The part that the engine process is started with."""
@@ -103,3 +137,20 @@ class Settings(BaseSettings):
         """``allowed_origins`` taken apart, without trailing slashes, in small letters."""
         listed = (origin.strip().rstrip("/").lower() for origin in self.allowed_origins.split(","))
         return frozenset(origin for origin in listed if origin)
+
+    def hosts(self) -> frozenset[str] | None:
+        """Names of ``hosts.name_of`` under which the server may be asked for; None for every one."""
+        listed = {name_of(host) for host in self.allowed_hosts.split(",") if host.strip()}
+        if "*" in listed or (not listed and name_of(self.host) in EVERY_INTERFACE):
+            return None
+        return frozenset({*listed, *LOOPBACK, name_of(self.host)})
+
+
+def name_of(host: str) -> str:
+    """A ``Host`` header without its port, in small letters, an IPv6 address without its brackets."""
+    host = host.strip().lower()
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    if host.count(":") > 1:
+        return host  # an IPv6 address, as settings name it
+    return host.partition(":")[0].removesuffix(".")

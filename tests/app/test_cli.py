@@ -51,6 +51,12 @@ def test_an_option_beats_the_environment_which_beats_the_default(monkeypatch: py
         (["--port", "70000"], ["PORT is 70000", "65535"]),
         (["--dtype", "float8"], ["DTYPE is 'float8'", "bfloat16"]),
         (["--max-arenas", "0"], ["MAX_ARENAS is 0", "1"]),
+        (["--kv-slots", "447"], ["KV_SLOTS is 447", "448"]),
+        (["--max-arena-slots", "191"], ["MAX_ARENA_SLOTS is 191", "192"]),
+        (
+            ["--allowed-hosts", "http://a.example"],
+            ["ALLOWED_HOSTS is 'http://a.example'", "http://a.example", "without"],
+        ),
     ],
 )
 def test_a_bad_setting_is_named_with_its_bound(options: list[str], parts: list[str]) -> None:

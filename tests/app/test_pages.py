@@ -30,7 +30,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def http(root: Path) -> httpx.AsyncClient:
-    app = create_app(Settings())
+    app = create_app(Settings(allowed_hosts="test"))
     app.state.pages = Pages(root)
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test")
 
@@ -93,6 +93,13 @@ async def test_what_is_not_there_says_so(http: httpx.AsyncClient) -> None:
     assert (await http.get("/docs")).status_code == 404
     schema = (await http.get("/openapi.json")).json()
     assert {"/v1/completions", "/v1/chat/completions", "/v1/models", "/healthz", "/readyz"} <= set(schema["paths"])
+
+
+@pytest.mark.parametrize("path", ["/", "/healthz", "/readyz", "/v1/models", "/v1/models/m", "/openapi.json"])
+async def test_head_answers_as_get_does_without_a_body(http: httpx.AsyncClient, path: str) -> None:
+    head, get = await http.head(path), await http.get(path)
+    assert head.status_code == get.status_code
+    assert {**head.headers} == {**get.headers}
 
 
 def test_a_misspelt_asset_fails_loudly(root: Path) -> None:
