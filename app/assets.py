@@ -70,8 +70,11 @@ class Assets:
         return FileResponse(file, headers=headers, media_type=kind)
 
     def _find(self, name: str) -> Path | None:
-        path = (self._folder / name).resolve() if "\0" not in name else self._folder
-        return path if path.is_file() and path.is_relative_to(self._folder) else None
+        try:
+            path = (self._folder / name).resolve()
+            return path if path.is_file() and path.is_relative_to(self._folder) else None
+        except (OSError, ValueError, RuntimeError):
+            return None  # longer than a name may be, with a NUL in it, or round in a circle: there is no such file
 
     def _file_digest(self, name: str, path: Path) -> tuple[tuple[int, int], bytes]:
         stat = path.stat()

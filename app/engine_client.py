@@ -17,6 +17,7 @@ import msgspec
 
 from app.engine_process import EngineProcess
 from app.errors import EngineUnavailable, Invalid
+from engine import wire
 from engine.messages import (
     AnyCommand,
     ArenaClosed,
@@ -97,15 +98,25 @@ class EngineClient:
         self._fail_waiting()
 
     def send(self, command: AnyCommand, on_answer: OnAnswer) -> None:
-        """Send ``command`` under a ref of its own. With no engine ready ``on_answer`` is called with None at once."""
+        """Send ``command`` under a ref of its own.
+
+        With no engine ready ``on_answer`` is called with None at once; a command that no frame can hold is answered
+        ``Failed`` at once.
+        """
         process = self._process
         if process is None or not self.ready:
             on_answer(None)
             return
         ref = self._next_ref
         self._next_ref += 1
+        try:
+            frame = wire.encode(msgspec.structs.replace(command, ref=ref))
+        except (ValueError, TypeError, OverflowError) as error:
+            text = f"this cannot be passed on to the engine ({error}); send ordinary text and numbers."
+            on_answer(Failed(ref, "invalid_value", "", text))
+            return
         self._waiting[ref] = on_answer
-        process.send(msgspec.structs.replace(command, ref=ref))
+        process.send(frame)
 
     async def request(self, command: AnyCommand, at_once: OnAnswer | None = None) -> Done | Submitted | SnapshotTaken:
         """Send ``command`` and wait for the answer; ``at_once`` sees it before any later frame is looked at.

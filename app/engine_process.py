@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from engine import wire
-from engine.messages import AnyCommand, AnyReply, Shutdown
+from engine.messages import AnyReply, Shutdown
 
 STOP_S = 5.0
 EXIT_S = 0.5
@@ -43,11 +43,11 @@ class EngineProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    def send(self, command: AnyCommand) -> None:
-        """Queue a frame for the pipe. A pipe that is closed already takes it and forgets it: the end is seen by
-        ``replies``."""
+    def send(self, frame: bytes) -> None:
+        """Queue a frame of ``wire.encode`` for the pipe. A pipe that is closed already takes it and forgets it: the
+        end is seen by ``replies``."""
         if not self._stdin.is_closing():
-            self._stdin.write(wire.encode(command))
+            self._stdin.write(frame)
 
     async def drain(self) -> None:
         """Wait while the engine is slow to read; returns at once when the pipe is gone."""
@@ -74,7 +74,7 @@ class EngineProcess:
 
     async def stop(self, listening: bool) -> None:
         """Ask it to end, wait ``STOP_S`` seconds, then insist. While it loads a model it is not ``listening``."""
-        self.send(Shutdown(ref=0))
+        self.send(wire.encode(Shutdown(ref=0)))
         self._stdin.close()
         if not listening:
             with contextlib.suppress(ProcessLookupError):

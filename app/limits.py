@@ -6,8 +6,6 @@ engine's to check: only it has the tokenizer.
 
 from __future__ import annotations
 
-import math
-
 from app.errors import Invalid
 from engine.messages import Sampling
 
@@ -18,20 +16,32 @@ MAX_STOP_CHARS = 256
 MAX_TEMPERATURE = 2.0
 MAX_SEED = 2**63 - 1
 MAX_OUTPUT = 1_000_000
+MAX_TOKEN_ID = 2**31 - 1
+MAX_SHOWN = 40
+
+
+def show(value: object) -> str:
+    """``value`` as Python writes it, cut to a length that fits into a sentence."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an integer of thousands of digits, or lists in lists without end
+        return f"a very large {type(value).__name__}"
+    return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."
 
 
 def check_whole(field: str, value: int, low: int, high: int, way_out: str) -> None:
     """``low <= value <= high``, or ``Invalid`` with ``out_of_range``."""
     if not low <= value <= high:
-        raise Invalid("out_of_range", field, f"{field} is {value}; it must lie between {low} and {high}. {way_out}")
+        raise Invalid(
+            "out_of_range", field, f"{field} is {show(value)}; it must lie between {low} and {high}. {way_out}"
+        )
 
 
 def check_number(field: str, value: float, low: float, high: float, way_out: str) -> None:
-    """As ``check_whole`` for a finite real number."""
-    if not math.isfinite(value) or not low <= value <= high:
-        raise Invalid(
-            "out_of_range", field, f"{field} is {value:g}; it must lie between {low:g} and {high:g}. {way_out}"
-        )
+    """As ``check_whole`` for a finite real number, written as an integer perhaps, of any size."""
+    if not low <= value <= high:  # nor is NaN
+        shown = f"{value:g}" if isinstance(value, float) else show(value)
+        raise Invalid("out_of_range", field, f"{field} is {shown}; it must lie between {low:g} and {high:g}. {way_out}")
 
 
 def check_geometry(block_size: int, num_blocks: int, max_slots: int, prefix: str = "params.") -> None:
@@ -53,7 +63,7 @@ def check_pace(pace_ms: float, field: str = "params.pace_ms") -> None:
 
 
 def check_text(field: str, text: str, max_chars: int) -> None:
-    """A prompt in text: not blank, at most ``max_chars`` characters."""
+    """A prompt in text: not blank, at most ``max_chars`` characters, all of them characters."""
     if not text.strip():
         raise Invalid("empty_prompt", field, f"{field} is empty: send at least one character that is not a space.")
     if len(text) > max_chars:
@@ -62,6 +72,32 @@ def check_text(field: str, text: str, max_chars: int) -> None:
             field,
             f"{field} has {len(text)} characters; the limit is {max_chars}. Shorten it by {len(text) - max_chars}.",
         )
+    check_characters(field, text)
+
+
+def check_characters(field: str, text: str) -> None:
+    """No half of a surrogate pair: JSON can write one, but no UTF-8 text can hold it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise Invalid(
+            "invalid_text",
+            field,
+            f"{field} has half of a surrogate pair, U+{ord(text[error.start]):04X}, at character {error.start}; only "
+            "whole characters can be written. Send the pair or leave the half out.",
+        ) from None
+
+
+def check_token_ids(field: str, ids: list[int], max_ids: int) -> None:
+    """A prompt in token ids; whether the vocabulary has them is the engine's to say."""
+    if not 1 <= len(ids) <= max_ids:
+        raise Invalid(
+            "prompt_too_long" if ids else "empty_prompt",
+            field,
+            f"{field} has {len(ids)} tokens; it must have 1 to {max_ids}. Send a text or token ids.",
+        )
+    for index, token in enumerate(ids):
+        check_whole(f"{field}[{index}]", token, 0, MAX_TOKEN_ID, "Send ids of the model's own vocabulary.")
 
 
 def check_sampling(sampling: Sampling, prefix: str = "") -> None:
@@ -94,3 +130,4 @@ def check_sampling(sampling: Sampling, prefix: str = "") -> None:
                 f"a string in {prefix}stop has {len(stop)} characters; it must have 1 to {MAX_STOP_CHARS}. "
                 "Leave out empty ones and shorten long ones.",
             )
+        check_characters(f"{prefix}stop", stop)

@@ -15,7 +15,7 @@ from fastapi import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from app import openai_errors
-from app.errors import EngineUnavailable
+from app.errors import EngineUnavailable, Invalid
 from app.generations import Generation
 
 CLIENT_CLOSED_REQUEST = 499
@@ -105,7 +105,7 @@ async def collect(generation: Generation, answers: Answers, release: Release, re
         release(generation)
         for task in (reading, leaving):
             task.cancel()
-            with contextlib.suppress(asyncio.CancelledError, EngineUnavailable):
+            with contextlib.suppress(asyncio.CancelledError, EngineUnavailable, Invalid):
                 await task
     return JSONResponse(answers.whole(text, _finish(finish), _usage(generation, outputs)))
 
@@ -143,9 +143,9 @@ async def _events(generation: Generation, answers: Answers) -> AsyncIterator[byt
                 yield _event(answers.chunk(answers.delta(output.text, finish)))
             elif output.text:
                 yield _event(answers.chunk(answers.delta(output.text, None)))
-    except EngineUnavailable as gone:
+    except (EngineUnavailable, Invalid) as gone:
         # The status has long been sent: OpenAI's clients raise an error for an event of this shape.
-        yield _event(openai_errors.payload(503, str(gone), None, "engine_unavailable"))
+        yield _event(openai_errors.of(gone))
         return
     usage = answers.usage_chunk(_usage(generation, count))
     if usage is not None:
@@ -171,9 +171,10 @@ async def _until_disconnect(request: Request) -> None:
 
 
 def _finish(reason: str) -> str:
-    """Raises EngineUnavailable for a request that was aborted under its client (its arena was reset or closed)."""
+    """Raises Invalid for a request that was aborted under its client."""
     if reason not in FINISH:
-        raise EngineUnavailable("this request was aborted: its arena was reset or closed. Send it again.")
+        text = "this request was aborted: whoever drives its arena ended it or started the arena over. Send it again."
+        raise Invalid("request_aborted", "X-Arena", text)
     return FINISH[reason]
 
 

@@ -48,12 +48,8 @@ async def completions(
     prompt = _single(body)
     if isinstance(prompt, str):
         limits.check_text("prompt", prompt, bounds.max_prompt_chars)
-    elif not 1 <= len(prompt) <= bounds.max_prompt_chars:
-        raise Invalid(
-            "prompt_too_long" if prompt else "empty_prompt",
-            "prompt",
-            f"prompt has {len(prompt)} tokens; it must have 1 to {bounds.max_prompt_chars}. Send a text or token ids.",
-        )
+    else:
+        limits.check_token_ids("prompt", prompt, bounds.max_prompt_chars)
     model = _served(hub, body.model)
     answers = CompletionAnswers(model.name, body.include_usage)
     return await _generate(body, prompt, COMPLETION_MAX_TOKENS, answers, request, hub, bounds, x_arena)
@@ -73,12 +69,14 @@ async def chat_completions(
     return await _generate(body, turns, model.max_model_len, answers, request, hub, bounds, x_arena)
 
 
+@router.head("/models", include_in_schema=False)
 @router.get("/models")
 async def models(hub: Hub) -> JSONResponse:
     """The one model that is served."""
     return JSONResponse({"object": "list", "data": [_card(_model(hub))]})
 
 
+@router.head("/models/{name:path}", include_in_schema=False)
 @router.get("/models/{name:path}")
 async def one_model(name: str, hub: Hub) -> JSONResponse:
     """As ``/v1/models``, for clients that ask by name."""
@@ -97,13 +95,9 @@ async def _generate(
 ) -> Response:
     sampling = body.sampling(max_tokens)
     limits.check_sampling(sampling)
-    if len(hub.generations) >= bounds.max_api_requests:
-        raise Invalid(
-            "too_many_requests",
-            "",
-            f"{len(hub.generations)} API requests are running; the limit is {bounds.max_api_requests}. Try again shortly.",
-        )
-    generation = await hub.generations.start(hub.engine, _arena(hub, secret), prompt, sampling)
+    arena = _arena(hub, secret)
+    _check_turn(hub, arena, bounds)
+    generation = await hub.generations.start(hub.engine, arena, prompt, sampling)
 
     def release(done: Generation) -> None:
         hub.generations.release(hub.engine, done)
@@ -124,6 +118,20 @@ def _arena(hub: Arenas, secret: str | None) -> str:
             "X-Arena is the drive secret of no open arena; copy it anew from the page, or leave the header out.",
         )
     return arena.name
+
+
+def _check_turn(hub: Arenas, arena: str, bounds: Settings) -> None:
+    """Each arena has a limit of its own, so that one whose reader has paused it holds up nobody else."""
+    count = hub.generations.count(arena)
+    own = arena == API_ARENA
+    limit = bounds.max_api_requests if own else bounds.max_arena_requests
+    if count >= limit:
+        where, way_out = ("", "") if own else (" in this arena", ", and see that the arena is not paused")
+        raise Invalid(
+            "too_many_requests",
+            "",
+            f"{count} API requests are running or waiting{where}; the limit is {limit}. Try again shortly{way_out}.",
+        )
 
 
 def _model(hub: Arenas) -> ModelInfo:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
 from pydantic_core import PydanticCustomError
 
+from app.limits import show
 from engine.messages import ChatTurn, Sampling
 
 HARMLESS = frozenset({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"})
@@ -82,7 +83,7 @@ class Generate(BaseModel):
                 raise PydanticCustomError(
                     "unsupported",
                     "{param} is {value}, which this server does not support; leave it out.",
-                    {"param": name, "value": _show(value)},
+                    {"param": name, "value": show(value)},
                 )
         return kept
 
@@ -101,12 +102,12 @@ class Generate(BaseModel):
         return self.stream_options is not None and self.stream_options.include_usage
 
     def sampling(self, max_tokens: int) -> Sampling:
-        """As the engine wants it, with OpenAI's defaults. ``max_tokens``: where the request names none."""
+        """As the engine wants it, with OpenAI's defaults and unchecked. ``max_tokens``: where the request names none."""
         stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
         return Sampling(
             max_tokens=max_tokens if self.max_tokens is None else self.max_tokens,
-            temperature=1.0 if self.temperature is None else float(self.temperature),
-            top_p=1.0 if self.top_p is None else float(self.top_p),
+            temperature=1.0 if self.temperature is None else self.temperature,
+            top_p=1.0 if self.top_p is None else self.top_p,
             top_k=self.top_k or 0,
             seed=self.seed,
             stop=stop,
@@ -172,8 +173,3 @@ class ChatRequest(Generate):
 def _widened(values: tuple[object, ...]) -> tuple[object, ...]:
     """JSON has one kind of number: 0 and 0.0 say the same, though neither says ``false``."""
     return values + tuple(float(value) for value in values if type(value) is int)
-
-
-def _show(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else text[:40] + "..."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -124,9 +125,36 @@ async def test_closing_the_arena_ends_its_requests(client: openai.AsyncOpenAI, s
         stream = await client.completions.create(model=MODEL, prompt="forever", stream=True, extra_headers=headers)
         assert (await anext(stream)).choices[0].text == "word "
         await page.say("close", arena="a1")
-        with pytest.raises(openai.APIError, match="closed"):
+        with pytest.raises(openai.APIError, match="its page closed it") as gone:
             async for _ in stream:
                 pass
+        assert gone.value.code == "arena_closed"
+
+
+async def test_closing_the_arena_answers_a_request_that_waits_for_its_whole_text(site: Site) -> None:
+    async with site.browser() as page, site.http() as http:
+        opened = await page.open()
+        body = {"model": MODEL, "prompt": "forever"}
+        headers = {"X-Arena": opened["drive_secret"]}
+        waiting = asyncio.create_task(http.post("/v1/completions", json=body, headers=headers))
+        await site.ear.wait_for_event(RequestArrived, "a1")
+        await page.say("close", arena="a1")
+        answer = await waiting
+        assert (answer.status_code, answer.json()["error"]["code"]) == (410, "arena_closed")
+        assert "its page closed it" in answer.json()["error"]["message"]
+    assert len(site.arenas.generations) == 0
+
+
+async def test_a_request_that_its_arenas_driver_aborts_is_told_so(site: Site) -> None:
+    async with site.browser() as page, site.http() as http:
+        opened = await page.open()
+        body = {"model": MODEL, "prompt": "forever"}
+        headers = {"X-Arena": opened["drive_secret"]}
+        waiting = asyncio.create_task(http.post("/v1/completions", json=body, headers=headers))
+        arrived = await site.ear.wait_for_event(RequestArrived, "a1")
+        await page.say("abort", arena="a1", request=arrived.request)
+        answer = await waiting
+        assert (answer.status_code, answer.json()["error"]["code"]) == (410, "request_aborted")
 
 
 @pytest.mark.parametrize("path", ["completions", "chat/completions"])
@@ -193,6 +221,27 @@ async def test_too_many_requests_are_told_to_come_back() -> None:
         await site.ear.wait_for_event(RequestAborted, "api")
 
 
+async def test_a_full_arena_holds_up_neither_the_api_nor_another_arena() -> None:
+    async with serve(max_arena_requests=2, max_api_requests=1) as site, site.browser() as page, site.http() as http:
+        small = {"block_size": 4, "num_blocks": 4}
+        first, second = await page.open(params=small), await page.open(params=small)
+        body = {"model": MODEL, "prompt": "forever"}
+        full = {"X-Arena": first["drive_secret"]}
+        waiting = [asyncio.create_task(http.post("/v1/completions", json=body, headers=full)) for _ in range(2)]
+        await site.ear.wait_for(lambda said: getattr(getattr(said, "step", None), "seq", 0) == 2)
+        refused = await http.post("/v1/completions", json=body, headers=full)
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "2")
+        message = refused.json()["error"]["message"]
+        assert "in this arena; the limit is 2" in message
+        assert "not paused" in message
+        short = {"model": MODEL, "prompt": "1 word"}
+        assert (await http.post("/v1/completions", json=short)).status_code == 200
+        other = {"X-Arena": second["drive_secret"]}
+        assert (await http.post("/v1/completions", json=short, headers=other)).status_code == 200
+        await page.say("close", arena=first["arena"])
+        assert [(await answer).status_code for answer in waiting] == [410, 410]
+
+
 CHAT = [{"role": "user", "content": "1 word"}]
 
 # Path, body, status, the parameter at fault, its code, and what the message must say.
@@ -212,6 +261,81 @@ BAD: list[tuple[str, Any, int, str | None, str, list[str]]] = [
         "prompt",
         "prompt_too_long",
         ["101", "100", "shorten"],
+    ),
+    (
+        "completions",
+        {"model": MODEL, "prompt": [2**63]},
+        400,
+        "prompt[0]",
+        "out_of_range",
+        [str(2**63), str(2**31 - 1)],
+    ),
+    ("completions", {"model": MODEL, "prompt": [[1, -1]]}, 400, "prompt[1]", "out_of_range", ["-1", "between 0"]),
+    ("completions", {"model": MODEL, "prompt": [10**400]}, 400, "prompt[0]", "out_of_range", ["1" + "0" * 39 + "..."]),
+    ("completions", {"model": MODEL, "prompt": "a\ud800"}, 400, "prompt", "invalid_text", ["U+D800", "character 1"]),
+    ("completions", {"model": MODEL, "prompt": "x", "stop": "\udfff"}, 400, "stop", "invalid_text", ["U+DFFF", "pair"]),
+    ("completions", {"model": "\ud800", "prompt": "x"}, 404, "model", "model_not_found", [MODEL]),
+    (
+        "completions",
+        {"model": MODEL, "prompt": "x", "\ud800": 1},
+        400,
+        None,
+        "wrong_type",
+        ["unicode"],
+    ),
+    (
+        "completions",
+        {"model": MODEL, "prompt": "x", "k" * 5000: 1},
+        400,
+        "k" * 80 + "...",
+        "unknown_parameter",
+        ["..."],
+    ),
+    ("completions", {"model": MODEL, "prompt": "x", "top_p": 10**400}, 400, "top_p", "out_of_range", ["000...", "1"]),
+    ("completions", {"model": MODEL, "prompt": "x", "top_k": 10**400}, 400, "top_k", "out_of_range", ["000...", "0"]),
+    ("completions", {"model": MODEL, "prompt": "x", "seed": -(10**400)}, 400, "seed", "out_of_range", ["000...", "0"]),
+    (
+        "completions",
+        {"model": MODEL, "prompt": "x", "temperature": float("nan")},
+        400,
+        "temperature",
+        "out_of_range",
+        [],
+    ),
+    ("completions", {"model": MODEL, "prompt": "x", "temperature": "1"}, 400, "temperature", "wrong_type", ["'1'"]),
+    ("completions", {"model": MODEL, "prompt": "x", "stop": 5}, 400, "stop", "wrong_type", ["stop is 5:"]),
+    ("completions", {"model": MODEL, "prompt": "x", "stop": ["a", 5]}, 400, "stop", "wrong_type", ["['a', 5]"]),
+    (
+        "chat/completions",
+        {"model": MODEL, "messages": [{"role": "user", "content": [{"type": "text"}]}]},
+        400,
+        "messages.0.content",
+        "wrong_type",
+        ["{'type': 'text'}"],
+    ),
+    (
+        "chat/completions",
+        {"model": MODEL, "messages": [{"role": "user"}]},
+        400,
+        "messages.0.content",
+        "missing_parameter",
+        [],
+    ),
+    (
+        "chat/completions",
+        {"model": MODEL, "messages": [{"role": "user", "content": "\ud800"}]},
+        400,
+        "messages",
+        "invalid_text",
+        ["U+D800"],
+    ),
+    (
+        "chat/completions",
+        {"model": MODEL, "messages": CHAT, "temperature": 10**400},
+        400,
+        "temperature",
+        "out_of_range",
+        ["000...", "2"],
     ),
     ("completions", {"model": MODEL, "prompt": 7}, 400, "prompt", "wrong_type", ["7"]),
     ("completions", {"model": MODEL, "prompt": "x", "max_tokens": "9"}, 400, "max_tokens", "wrong_type", ["'9'"]),
