@@ -36,8 +36,10 @@ async def arena_socket(socket: WebSocket) -> None:
     try:
         client = arenas.connect()
     except Invalid as full:
-        await socket.send_text(_error(full, None, None))
-        await socket.close(TRY_AGAIN_LATER, "too many sockets")
+        # Said twice: the error for whoever reads messages, the code and the reason for whoever sees only the end.
+        with contextlib.suppress(WebSocketDisconnect):
+            await socket.send_text(_error(full, None, None))
+            await socket.close(TRY_AGAIN_LATER, full.message)
         return
     try:
         await _converse(socket, client, arenas, settings)

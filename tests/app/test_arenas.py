@@ -191,6 +191,10 @@ async def test_a_full_site_says_so_and_closes() -> None:
             assert (error["kind"], error["code"]) == ("error", "too_many_sockets")
             await late.socket.wait_closed()
             assert late.socket.close_code == 1013
+            assert (
+                late.socket.close_reason == error["message"] == "1 sockets are open; the limit is 1. Try again later."
+            )
+        assert len(site.arenas.clients) == 1
 
 
 async def test_visitors_do_not_see_each_other(site: Site) -> None:
