@@ -11,7 +11,8 @@ import { Refusal, sharedSocket } from "./socket.js";
  * @property {(snapshot: Snapshot, restarted: boolean) => void} snapshot
  * @property {(step: Step) => "added" | "gap" | "old"} step
  * @property {() => void} attached the arena is ours and in step again
- * @property {() => void} detached the socket has gone
+ * @property {() => void} detached the socket has gone, or the server has no room for one
+ * @property {(why: string) => void} refused the server opens no arena of this shape, and is not asked again
  * @property {(position: number) => void} queued
  * @property {(reason: string) => void} closed
  * @property {(why: Error) => void} trouble a command failed that nobody waits for
@@ -31,13 +32,18 @@ export class ArenaClient {
     this.seq = -1;
     this.openRef = -1;
     this.closed = false;
+    /** The server has refused to open: another try must have a reason. */
+    this.refused = false;
     /** The engine is not paused, as far as is known. */
     this.running = false;
     /** A new epoch is expected, because we asked for it. */
     this.resetting = false;
     this.ears = new AbortController();
     const { signal } = this.ears;
-    this.socket.addEventListener("up", () => this.#open(), { signal });
+    this.socket.addEventListener("up", () => {
+      this.refused = false;
+      this.#open();
+    }, { signal });
     this.socket.addEventListener("down", () => {
       this.running = false;
       this.listener.detached();
@@ -68,7 +74,7 @@ export class ArenaClient {
 
   /** Opens the arena: the one we had, from where we had it, or else a new one as soon as the model is there. */
   #open() {
-    if (this.closed || this.openRef >= 0 || !this.socket.up) return;
+    if (this.closed || this.refused || this.openRef >= 0 || !this.socket.up) return;
     if (!this.secret && this.socket.status?.state !== "ready") return;
     const again = this.secret
       ? { type: "open", drive_secret: this.secret, epoch: this.epoch, since: this.seq }
@@ -86,6 +92,9 @@ export class ArenaClient {
         if (this.secret && why instanceof Refusal) {
           this.#forget();
           this.#open();
+        } else if (why instanceof Refusal) {
+          this.refused = true;
+          this.listener.refused(why.message);
         } else this.listener.trouble(why);
       },
     );
@@ -108,7 +117,8 @@ export class ArenaClient {
   #receive(message) {
     if (message.kind === "status") {
       this.listener.status(message);
-      if (message.state === "ready" && this.arena === null) this.#open();
+      if (message.state !== "ready") this.refused = false;
+      else if (this.arena === null) this.#open();
       return;
     }
     if (message.kind === "queued") {
@@ -148,6 +158,7 @@ export class ArenaClient {
   /** After a `closed`: a new arena. */
   reopen() {
     this.closed = false;
+    this.refused = false;
     this.#forget();
     this.#open();
   }

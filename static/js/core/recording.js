@@ -29,9 +29,54 @@ export function parseRecording(text) {
   return { header, log };
 }
 
-/** @param {string} url @returns {Promise<Recording>} */
-export async function loadRecording(url) {
-  const response = await fetch(url);
-  if (!response.ok) throw new Error(`no recording at ${url}: status ${response.status}`);
-  return parseRecording(await response.text());
+/** Milliseconds after which a page that is never idle fetches the recording all the same, and a fetch is given up. */
+const IDLE_MS = 5000;
+const FETCH_MS = 20000;
+
+/** A recording at its address: fetched ahead, for the time when nothing can be fetched, and parsed only when shown. */
+export class StoredRecording {
+  /** @param {string} url */
+  constructor(url) {
+    this.url = url;
+    /** The text, once it is here; "" before. */
+    this.text = "";
+    this.planned = false;
+    /** @type {Promise<string> | null} */
+    this.coming = null;
+  }
+
+  /** Fetches it when the page has nothing else to do. */
+  keep() {
+    if (this.planned) return;
+    this.planned = true;
+    const go = () => void this.#fetch("low").catch(() => (this.planned = false));
+    if (typeof requestIdleCallback === "function") requestIdleCallback(go, { timeout: IDLE_MS });
+    else setTimeout(go, IDLE_MS / 2);
+  }
+
+  /** What it holds. Rejects with an Error that says why there is none. @returns {Promise<Recording>} */
+  async open() {
+    return parseRecording(await this.#fetch("auto"));
+  }
+
+  /** Fetches once, however many ask; after a failure, again. @param {RequestPriority} priority @returns {Promise<string>} */
+  async #fetch(priority) {
+    if (this.text) return this.text;
+    this.coming ??= this.#get(priority).finally(() => (this.coming = null));
+    return this.coming;
+  }
+
+  /** @param {RequestPriority} priority */
+  async #get(priority) {
+    /** @type {Response} */
+    let response;
+    try {
+      response = await fetch(this.url, { priority, signal: AbortSignal.timeout(FETCH_MS) });
+    } catch {
+      throw new Error("the recording could not be fetched");
+    }
+    if (!response.ok) throw new Error(`no recording at ${this.url}: status ${response.status}`);
+    this.text = await response.text();
+    return this.text;
+  }
 }

@@ -5,8 +5,20 @@
 /** @typedef {import("./types.js").Incoming} Incoming */
 
 const BACKOFF_MS = [300, 700, 1500, 3000, 6000, 10000];
+/** Longer waits where the server answers and has no room: it is not to be asked the harder for it. */
+const CROWDED_MS = [2000, 4000, 8000, 16000, 24000];
 const QUIET_MS = 25000;
 const ANSWER_MS = 5000;
+
+/**
+ * Milliseconds until the next attempt, spread by a quarter either way so that many pages do not come at once.
+ * @param {number} failures in a row, before this one @param {boolean} crowded the server had no room
+ * @param {number} chance from 0 to 1 @returns {number}
+ */
+export function backoff(failures, crowded, chance) {
+  const waits = crowded ? CROWDED_MS : BACKOFF_MS;
+  return waits[Math.min(failures, waits.length - 1)] * (0.75 + chance / 2);
+}
 
 /** What a request is rejected with when the socket goes before the answer. */
 export class Disconnected extends Error {
@@ -34,7 +46,11 @@ export class ArenaSocket extends EventTarget {
     this.url = url;
     /** @type {WebSocket | null} */
     this.ws = null;
+    /** The server has said something on this socket, other than that it has no room. */
     this.up = false;
+    /** The server answers, but had no room for one more socket the last time. */
+    this.crowded = false;
+    this.turnedAway = false;
     this.ref = 0;
     this.failures = 0;
     /** @type {import("./types.js").Status | null} the last one heard */
@@ -59,12 +75,11 @@ export class ArenaSocket extends EventTarget {
     clearTimeout(this.retry);
     const ws = new WebSocket(this.url);
     this.ws = ws;
+    this.turnedAway = false;
     ws.onopen = () => {
       if (this.ws !== ws) return;
-      this.up = true;
       this.heard = Date.now();
       this.#watch();
-      this.dispatchEvent(new Event("up"));
     };
     ws.onmessage = (event) => {
       if (this.ws === ws) this.#receive(String(event.data));
@@ -76,21 +91,21 @@ export class ArenaSocket extends EventTarget {
   #lost(ws) {
     if (this.ws !== ws) return;
     this.ws = null;
-    const was = this.up;
+    const changed = this.up || this.crowded !== this.turnedAway;
+    if (this.crowded !== this.turnedAway) this.failures = 0;
+    this.crowded = this.turnedAway;
     this.up = false;
     clearTimeout(this.watch);
     for (const { reject } of this.waiting.values()) reject(new Disconnected());
     this.waiting.clear();
-    const delay = BACKOFF_MS[Math.min(this.failures, BACKOFF_MS.length - 1)];
+    this.retry = window.setTimeout(() => this.connect(), backoff(this.failures, this.crowded, Math.random()));
     this.failures += 1;
-    this.retry = window.setTimeout(() => this.connect(), delay * (0.75 + Math.random() / 2));
-    if (was) this.dispatchEvent(new Event("down"));
+    if (changed) this.dispatchEvent(new Event("down"));
   }
 
   /** @param {string} text */
   #receive(text) {
     this.heard = Date.now();
-    this.failures = 0;
     /** @type {Incoming} */
     let message;
     try {
@@ -98,7 +113,12 @@ export class ArenaSocket extends EventTarget {
     } catch {
       return;
     }
+    if (message.kind === "error" && message.code === "too_many_sockets") {
+      this.turnedAway = true;
+      return;
+    }
     if (message.kind === "status") this.status = message;
+    this.#welcomed();
     const ref = "ref" in message ? message.ref : null;
     const asked = ref === null ? undefined : this.waiting.get(ref);
     if (asked && ref !== null && message.kind !== "queued") {
@@ -107,6 +127,15 @@ export class ArenaSocket extends EventTarget {
       else asked.resolve(message);
     }
     this.dispatchEvent(new CustomEvent("message", { detail: message }));
+  }
+
+  /** The server takes this socket: it has said something on it. */
+  #welcomed() {
+    this.failures = 0;
+    if (this.up) return;
+    this.up = true;
+    this.crowded = false;
+    this.dispatchEvent(new Event("up"));
   }
 
   /**
@@ -129,12 +158,14 @@ export class ArenaSocket extends EventTarget {
   /** Sends without waiting, for the moment when the page goes. @param {Record<string, unknown>} message */
   tell(message) {
     this.ref += 1;
-    if (this.up) this.ws?.send(JSON.stringify({ ...message, ref: this.ref }));
+    if (this.ws?.readyState === WebSocket.OPEN) this.ws.send(JSON.stringify({ ...message, ref: this.ref }));
   }
 
-  /** Comes back from sleep: a dead socket is opened at once, a silent one must prove itself. @param {boolean} doubt */
+  /** Comes back from sleep: a dead socket is opened at once, unless the server asked to wait; a silent one must prove
+   * itself. @param {boolean} doubt */
   #check(doubt) {
     if (!this.ws) {
+      if (this.crowded) return;
       this.failures = 0;
       if (this.retry) this.connect();
     } else if (this.up && (doubt || Date.now() - this.heard > ANSWER_MS)) this.#probe();
@@ -150,7 +181,7 @@ export class ArenaSocket extends EventTarget {
   /** Any word from the server will do as a sign of life. */
   #probe() {
     const ws = this.ws;
-    if (!ws || !this.up) return;
+    if (ws?.readyState !== WebSocket.OPEN) return;
     const before = this.heard;
     this.tell({ type: "ping" });
     clearTimeout(this.watch);

@@ -144,7 +144,7 @@ export class PagedBlockTable extends HTMLElement {
     const session = this.session;
     const live = session?.kind === "live" && source.ready;
     const label = source.label();
-    head.update(label, session?.log.head.block_size ?? 4, Boolean(live));
+    head.update(label, source.blockSize, Boolean(live));
     ask.refresh(this.#sendLabel(session), live ? "" : this.#whyOff("Your prompt is kept."));
     client.update(live ? source.memory : null, this.#whyOff("While the figure is live, a command stands here that sends a request into its memory."));
     if (!session) {

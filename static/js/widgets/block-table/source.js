@@ -1,14 +1,13 @@
 // @ts-check
 /** Live if a server answers, a labelled recording if none does, and live again when one does again. */
 import { ArenaClient } from "../../core/arena.js";
-import { loadRecording } from "../../core/recording.js";
+import { StoredRecording } from "../../core/recording.js";
 import { EventLog } from "../../core/log.js";
 import { ImpossibleEvent } from "../../core/reduce.js";
 import { Session, busy } from "../../core/session.js";
 import { STEP_MS } from "../../core/transport.js";
-import { modelLine } from "./head.js";
+import { sourceLabel } from "./label.js";
 
-/** @typedef {import("./head.js").Source} Label */
 /** @typedef {import("../../core/types.js").Status} Status */
 
 /** Milliseconds without a server after which the recording is shown. */
@@ -18,7 +17,7 @@ export class FigureSource {
   /** @param {string} scene @param {string} recording its address @param {{block_size: number, num_blocks: number}} shape
    * @param {() => void} changed something is to be drawn @param {() => void} switched another log is shown */
   constructor(scene, recording, shape, changed, switched) {
-    this.address = recording;
+    this.recording = new StoredRecording(recording);
     this.changed = changed;
     this.switched = switched;
     /** @type {Session | null} */
@@ -33,37 +32,54 @@ export class FigureSource {
     this.status = null;
     this.queue = 0;
     this.closed = "";
+    this.refusal = "";
     this.note = "";
     this.restarted = false;
     this.lost = false;
     this.missing = "";
     this.loading = false;
     this.stopped = false;
-    this.renewed = () => {};
+    /** @type {{block_size: number, num_blocks: number} | null} asked for and not here yet */
+    this.asked = null;
+    /** @type {(() => void)[]} those who wait for another first state */
+    this.renewals = [];
     this.client = new ArenaClient(scene, { ...shape, pace_ms: STEP_MS }, {
       status: (status) => this.#status(status),
       snapshot: (snapshot, restarted) => this.#snapshot(snapshot, restarted),
       step: (step) => this.#step(step),
       attached: () => this.#attached(),
-      detached: () => this.#wait(),
+      detached: () => this.#detached(),
       queued: (position) => {
         this.queue = position;
         void this.#fallBack();
       },
       closed: (reason) => {
         this.closed = reason;
+        this.#renewed();
         this.changed();
+      },
+      refused: (why) => {
+        this.refusal = why;
+        void this.#fallBack();
       },
       trouble: (why) => this.#trouble(why),
     });
     this.#wait();
   }
 
+  #detached() {
+    this.queue = 0;
+    this.refusal = "";
+    this.#renewed();
+    if (this.client.socket.crowded) void this.#fallBack();
+    else this.#wait();
+  }
+
   /** Shows the recording unless a server answers in time. */
   #wait() {
     this.changed();
     window.setTimeout(() => {
-      if (this.client.socket.up && this.status) return;
+      if (this.stopped || (this.client.socket.up && this.status)) return;
       this.lost = true;
       void this.#fallBack();
     }, PATIENCE_MS);
@@ -88,7 +104,17 @@ export class FigureSource {
     }
     else this.live = new Session("live", new EventLog(snapshot), this.#drive(), this.changed);
     this.#show(this.live);
-    this.renewed();
+    this.#renewed();
+    this.#keep();
+  }
+
+  #renewed() {
+    for (const settle of this.renewals.splice(0)) settle();
+  }
+
+  /** Once the scene is set, there is time to fetch what is shown when the server has gone. */
+  #keep() {
+    if (!this.recording.planned && this.live?.set) this.recording.keep();
   }
 
   /** Whether the engine can be driven now. */
@@ -120,7 +146,9 @@ export class FigureSource {
   #step(step) {
     if (!this.live) return /** @type {const} */ ("gap");
     try {
-      return this.live.append(step);
+      const outcome = this.live.append(step);
+      this.#keep();
+      return outcome;
     } catch (why) {
       if (!(why instanceof ImpossibleEvent)) throw why;
       this.note = why.message;
@@ -134,6 +162,7 @@ export class FigureSource {
     this.queue = 0;
     this.lost = false;
     this.closed = "";
+    this.refusal = "";
     if (this.live) this.#show(this.live);
     this.changed();
   }
@@ -156,12 +185,13 @@ export class FigureSource {
     this.loading = true;
     try {
       if (!this.recorded) {
-        const { header, log } = await loadRecording(this.address);
+        const { header, log } = await this.recording.open();
         this.header = header;
+        this.missing = "";
         this.recorded = new Session("recorded", log, null, this.changed);
         this.recorded.transport.position = this.recorded.prefilled;
       }
-      if (this.#needed()) {
+      if (this.#needed() && this.session !== this.recorded) {
         this.#show(this.recorded);
         if (!matchMedia("(prefers-reduced-motion: reduce)").matches) this.recorded.transport.play();
       }
@@ -174,7 +204,8 @@ export class FigureSource {
   }
 
   #needed() {
-    return !this.stopped && !this.client.attached && (this.lost || this.queue > 0 || this.status?.state === "failed");
+    const without = this.lost || this.queue > 0 || this.refusal !== "" || this.client.socket.crowded || this.status?.state === "failed";
+    return !this.stopped && !this.client.attached && without;
   }
 
   /** @param {Error} why */
@@ -188,9 +219,15 @@ export class FigureSource {
   /** Another block size, or the same: the scene from its start. Settles when its first state is here. @param {{block_size: number, num_blocks: number}} shape */
   async reset(shape) {
     this.note = "";
-    const opened = new Promise((resolve) => (this.renewed = () => resolve(undefined)));
-    await this.client.reset(shape);
-    await opened;
+    this.asked = shape;
+    this.changed();
+    try {
+      await this.client.reset(shape);
+      // The answer comes ahead of the first state, so nobody is too late to wait for that.
+      await new Promise((resolve) => this.renewals.push(() => resolve(undefined)));
+    } finally {
+      if (this.asked === shape) this.asked = null;
+    }
   }
 
   reopen() {
@@ -204,32 +241,19 @@ export class FigureSource {
     this.client.close();
   }
 
-  /** Where what is shown comes from, in words. @returns {Label} */
+  /** Slots to a block: as chosen, or else as shown. */
+  get blockSize() {
+    return this.asked?.block_size ?? this.session?.log.head.block_size ?? this.client.params.block_size;
+  }
+
+  /** Where what is shown comes from, in words. @returns {import("./head.js").Source} */
   label() {
-    /** @type {Label} */
-    const label = { kind: "waiting", title: "", words: "", progress: null, action: "" };
-    const { status, header } = this;
-    const recorded = this.session?.kind === "recorded" && header ? modelLine(header.model) : "";
-    if (recorded && header) {
-      label.kind = "recorded";
-      label.title = `recorded on ${header.recorded}:`;
-    }
-    const behind = (/** @type {string} */ words) => (recorded ? `${recorded}; ${words}` : words);
-    if (this.lost) label.words = behind(this.missing ? `no server answers (${this.missing})` : "no server answers");
-    else if (this.queue) label.words = behind(`all memories are taken, you are number ${this.queue} in the queue`);
-    else if (!this.client.socket.up) label.words = this.session ? "the connection is gone, trying again" : "asking the server";
-    else if (status?.state === "failed") label.words = behind(`the engine has failed: ${status.stage ?? ""}`);
-    else if (status && status.state !== "ready") {
-      label.words = behind(`${status.state === "restarting" ? "the engine starts again" : "the model is loading"}${status.stage ? `: ${status.stage}` : ""}`);
-      label.progress = status.progress ?? 0;
-    } else if (this.closed) {
-      label.words = `this memory is closed: ${this.closed}`;
-      label.action = "open another";
-    } else if (this.client.attached && status?.model) {
-      label.kind = "live";
-      label.title = "live:";
-      label.words = modelLine(status.model) + (this.restarted ? "; the engine was started again" : "") + (this.note ? `; ${this.note}` : "");
-    } else label.words = this.note || "opening a memory";
-    return label;
+    const { lost, queue, closed, refusal, note, missing, restarted, status } = this;
+    const { up, crowded } = this.client.socket;
+    const recorded = this.session?.kind === "recorded" ? this.header : null;
+    return sourceLabel({
+      up, crowded, attached: this.client.attached, lost, queue, closed, refusal, note, missing, restarted, shown: this.session !== null,
+      status, recorded,
+    });
   }
 }
