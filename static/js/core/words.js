@@ -19,6 +19,12 @@ export function plural(n, one, many = `${one}s`) {
   return `${n} ${n === 1 ? one : many}`;
 }
 
+/** Milliseconds as people read them. @param {number} ms @returns {string} "215 ms", "2.2 s" */
+export function duration(ms) {
+  const whole = Math.round(ms);
+  return whole < 1000 ? `${whole} ms` : `${(whole / 1000).toFixed(1)} s`;
+}
+
 /** @param {string[]} items @param {string} last @returns {string} "7, then 1, then 12" with last ", then " */
 export function series(items, last) {
   return items.join(last);
@@ -115,7 +121,7 @@ export function sentence(event, state, names) {
       return `The model picks ${quoted(event.text)} for ${by(event.sequence)}. Its key and value come with the next step.`;
     case "step_completed": {
       const { schedule, forward, sample } = event.ms;
-      return `Step ${event.step} is over: ${plural(event.batch, "request")}, ${plural(event.tokens, "token")}, ${Math.round(schedule + forward + sample)} ms.`;
+      return `Step ${event.step} is over: ${plural(event.batch, "request")}, ${plural(event.tokens, "token")}, ${duration(schedule + forward + sample)}.`;
     }
   }
 }
