@@ -17,9 +17,6 @@ from app.server_messages import Error, Pong, encode
 from app.settings import Settings
 
 TRY_AGAIN_LATER = 1013
-OVERSIZE = 4
-"""The server takes frames up to this many times the limit, so that it can answer them with an error; beyond, it closes
-the connection with code 1009."""
 
 router = APIRouter()
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from app.admission import API_ARENA, Admission
 from app.arena import Arena, Client, Shape
-from app.engine_client import Answer, EngineClient, OnAnswer
+from app.engine_client import SHUTTING_DOWN, Answer, EngineClient, OnAnswer
 from app.errors import EngineUnavailable, Invalid
 from app.generations import Generations
 from app.outbox import Outbox
@@ -51,6 +51,7 @@ class Arenas:
         self._arenas: dict[str, Arena] = {}
         self._admission = Admission(settings, self.engine, self._arenas, self._welcome)
         self._reopened = False
+        self._closing = False
 
     # --- sockets ---------------------------------------------------------------------------------------------------
 
@@ -136,7 +137,10 @@ class Arenas:
         return min(self._settings.max_arena_slots, model.slots - api)
 
     def shut_down(self) -> None:
-        """The site is closing: no timer fires any more."""
+        """The site is closing: whoever waits for the engine is told so at once, and no timer fires any more."""
+        self._closing = True
+        self.engine.close()
+        self.generations.lose(EngineUnavailable(SHUTTING_DOWN))
         for arena in self._arenas.values():
             if arena.grace is not None:
                 arena.grace.cancel()
@@ -264,7 +268,7 @@ class Arenas:
 
     def _mind(self, arena: Arena) -> None:
         """After every coming and going: the time of grace runs exactly while nobody drives."""
-        if arena.name not in self._arenas:
+        if self._closing or arena.name not in self._arenas:
             return
         if arena.drivers:
             self._end_grace(arena)

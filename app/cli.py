@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import logging
 import os
@@ -15,8 +16,6 @@ import typer
 from pydantic import ValidationError
 
 from app.settings import Settings
-
-GRACEFUL_S = 5
 
 app = typer.Typer(
     help="Virtual Memory for the KV Cache: a live explainer of PagedAttention.",
@@ -70,15 +69,13 @@ def _serve(settings: Settings) -> None:
     """Serve the explainer, its engine and the OpenAI-compatible API until Ctrl-C."""
     listener = _listen(settings.host, settings.port)
     # Imported here, so that --help and a port that is taken are answered at once.
-    import uvicorn
-
-    from app.arena_socket import OVERSIZE
     from app.main import create_app
+    from app.server import Server
 
     host, port = listener.getsockname()[:2]
     address = f"http://{'[' + host + ']' if ':' in host else host}:{port}"
 
-    class Server(uvicorn.Server):
+    class AnnouncedServer(Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             print(f"Serving on {address} (Ctrl-C to stop)", flush=True)
@@ -87,16 +84,15 @@ def _serve(settings: Settings) -> None:
     logging.basicConfig(
         level=settings.log_level.upper(), format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
-    config = uvicorn.Config(
+    server = AnnouncedServer(
         create_app(settings),
+        settings,
         log_level="warning" if settings.log_level == "info" else settings.log_level,
         log_config=None,
         access_log=settings.log_level == "debug",
-        ws_max_size=settings.max_message_bytes * OVERSIZE,
-        ws_per_message_deflate=False,  # one encoded envelope goes to all viewers; compressing it for each costs the step
-        timeout_graceful_shutdown=GRACEFUL_S,
     )
-    Server(config).run([listener])
+    with contextlib.suppress(KeyboardInterrupt):  # raised once all is closed: Ctrl-C is how this command ends
+        server.run([listener])
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -33,6 +33,7 @@ from engine.messages import (
 FIRST_PAUSE_S = 0.1
 MAX_PAUSE_S = 30.0
 HEALTHY_S = 30.0
+SHUTTING_DOWN = "the server is shutting down; try again when it is back."
 
 Answer = Done | Submitted | SnapshotTaken | Failed
 OnAnswer = Callable[[Answer | None], None]
@@ -73,11 +74,12 @@ class EngineClient:
         self._waiting: dict[int, OnAnswer] = {}
         self._next_ref = 1
         self._task: asyncio.Task[None] | None = None
+        self._closing = False
 
     @property
     def ready(self) -> bool:
         """Whether commands can be sent."""
-        return self._process is not None and self.status.state == "ready"
+        return self._process is not None and self.status.state == "ready" and not self._closing
 
     @property
     def pid(self) -> int | None:
@@ -88,14 +90,19 @@ class EngineClient:
         """Start the engine and keep it running; returns at once."""
         self._task = asyncio.create_task(self._supervise(), name="engine supervisor")
 
+    def close(self) -> None:
+        """Take no more commands, and tell everyone who waits for an answer that none will come."""
+        self._closing = True
+        self._fail_waiting()
+
     async def stop(self) -> None:
         """End the engine in good order; nothing restarts it."""
+        self.close()
         if self._task is None:
             return
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
-        self._fail_waiting()
 
     def send(self, command: AnyCommand, on_answer: OnAnswer) -> None:
         """Send ``command`` under a ref of its own.
@@ -154,6 +161,8 @@ class EngineClient:
     def why_unavailable(self) -> str:
         """One sentence for a client that wants something while no engine is ready."""
         status = self.status
+        if self._closing:
+            return SHUTTING_DOWN
         if status.state == "failed":
             return f"the engine has failed ({status.stage}); its log on stderr says more, and it must be started again."
         if status.state == "restarting":
@@ -202,7 +211,7 @@ class EngineClient:
             log.error("the engine sent a broken frame: %s", error)
             process.kill()
         except asyncio.CancelledError:
-            await process.stop(listening=self.ready)
+            await process.stop(listening=self.status.state == "ready")
             raise
         finally:
             self._process = None

@@ -12,11 +12,11 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-import uvicorn
 import websockets
 
 from app.arenas import Arenas
 from app.main import create_app
+from app.server import Server
 from app.settings import Settings
 from engine.messages import ArenaClosed, Output, Status, Stepped
 
@@ -107,8 +107,9 @@ class Browser:
 class Site:
     """The running server."""
 
-    def __init__(self, app: Any, port: int) -> None:
+    def __init__(self, app: Any, port: int, server: Server) -> None:
         self.app = app
+        self.server = server
         self.arenas: Arenas = app.state.arenas
         self.ear = Ear(self.arenas)
         self.arenas.engine.listener = self.ear
@@ -128,9 +129,9 @@ class Site:
         return httpx.AsyncClient(base_url=self.url, timeout=PATIENCE_S)
 
 
-class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
+class _Server(Server):
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self.listening = asyncio.Event()
 
     async def startup(self, sockets: Any = None) -> None:
@@ -154,17 +155,8 @@ async def serve(
     """A site with ``settings`` over the engine that ``command`` starts; with ``wait`` it is ready."""
     chosen = Settings(**{"arena_grace_s": 30.0, "api_slots": 64, **settings})
     app = create_app(chosen, command(chosen))
-    server = _Server(
-        uvicorn.Config(
-            app,
-            port=0,
-            log_level="warning",
-            timeout_graceful_shutdown=2,
-            ws_per_message_deflate=False,
-            ws_max_size=4 * chosen.max_message_bytes,
-        )
-    )
-    site = Site(app, 0)
+    server = _Server(app, chosen, port=0, log_level="warning", log_config=None)
+    site = Site(app, 0, server)
     running = asyncio.create_task(server.serve())
     try:
         waiting = asyncio.create_task(server.listening.wait())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import typer
+import websockets.sync.client
 from typer.testing import CliRunner
 
 from app import cli
@@ -87,7 +89,8 @@ def test_the_web_process_never_imports_what_is_heavy() -> None:
     assert result.stdout == "[]\n"
 
 
-def test_serve_prints_its_address_once_it_listens_and_ends_on_ctrl_c() -> None:
+@pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 0), (signal.SIGTERM, -signal.SIGTERM)])
+def test_serve_prints_its_address_once_it_listens_and_ends_in_silence(sent: signal.Signals, status: int) -> None:
     # The engine of a model that is not there fails soon; the site must not mind.
     environment = {**os.environ, "MODEL": "/no/such/model", "PORT": "0", "LOG_LEVEL": "critical"}
     server = subprocess.Popen(
@@ -95,18 +98,26 @@ def test_serve_prints_its_address_once_it_listens_and_ends_on_ctrl_c() -> None:
         cwd=ROOT,
         env=environment,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         text=True,
     )
     try:
         assert server.stdout is not None
         found = re.fullmatch(r"Serving on http://127\.0\.0\.1:(\d+) \(Ctrl-C to stop\)\n", server.stdout.readline())
         assert found is not None
-        with socket.create_connection(("127.0.0.1", int(found[1])), timeout=10) as http:
+        port = int(found[1])
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as http:
             http.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             assert http.recv(64).startswith(b"HTTP/1.1 200")
-        server.send_signal(signal.SIGINT)
-        server.wait(20)
+        with websockets.sync.client.connect(f"ws://127.0.0.1:{port}/ws/arena") as page:
+            page.recv()
+            server.send_signal(sent)
+            with contextlib.suppress(websockets.ConnectionClosed):
+                for _ in page:
+                    pass
+            assert page.close_code == 1012
+        _, complaints = server.communicate(timeout=20)
+        assert (server.returncode, complaints) == (status, "")
     finally:
         server.kill()
         server.wait()
