@@ -14,6 +14,8 @@ import msgspec
 from app.errors import Invalid
 
 MAX_REF = 2**53 - 1  # the largest whole number that every JSON reader keeps exact
+MAX_NAME = 80
+"""Characters of a client's own word that an answer repeats."""
 Ref = Annotated[int, msgspec.Meta(ge=0, le=MAX_REF)]
 
 
@@ -160,9 +162,11 @@ def _explain(error: Exception, raw: dict[str, Any]) -> Invalid:
     """msgspec's complaint with the field in our notation and the offending value."""
     what, _, where = str(error).partition(" - at `$")
     field = where.rstrip("`").lstrip(".")
-    named = re.search(r"field `(\w+)`", what)
+    named = re.search(r"field `(.*)`", what, re.DOTALL)
     if named:
-        field = f"{field}.{named[1]}" if field else named[1]
+        name = named[1] if len(named[1]) <= MAX_NAME else named[1][:MAX_NAME] + "..."
+        what = what.replace(named[1], name)
+        field = f"{field}.{name}" if field else name
         code = "missing_field" if "required" in what else "unknown_field"
         way_out = "Add it." if code == "missing_field" else "Leave it out or correct its name."
         return Invalid(code, field, f"{what}. {way_out}")

@@ -32,6 +32,8 @@ BAD: list[tuple[Any, str, str, list[str]]] = [
     ({"type": "open", "ref": -1}, "wrong_type", "ref", ["-1", ">= 0"]),
     ({"type": "open", "ref": 2**60}, "wrong_type", "ref", [str(2**60), str(2**53 - 1)]),
     ({"type": "open", "ref": 7, "colour": 1}, "unknown_field", "colour", ["colour", "Leave it out"]),
+    ({"type": "open", "ref": 7, "a b": 1}, "unknown_field", "a b", ["a b", "Leave it out"]),
+    ({"type": "open", "ref": 7, "k" * 5000: 1}, "unknown_field", "k" * 80 + "...", ["k" * 80 + "...`", "Leave it out"]),
     ({"type": "open", "ref": 7, "scene": "moon"}, "wrong_type", "scene", ["moon"]),
     ({"type": "open", "ref": 7, "params": {"block_size": "4"}}, "wrong_type", "params.block_size", ['"4"', "int"]),
     (
