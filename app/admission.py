@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
-from app.arena import Arena, Client
+from app.arena import Arena, Client, Shape
 from app.engine_client import Answer, EngineClient
 from app.server_messages import Error, encode
 from app.settings import Settings
 from app.waiting_line import Visitor, WaitingLine
-from engine.messages import Done, Failed
+from engine.messages import Done, Failed, ModelInfo
 
 API_ARENA = "api"
 CACHE_FULL = "cache_full"
 """The engine's code for an arena that does not fit now and may when others have closed."""
+
+log = logging.getLogger("paged.arenas")
+
+
+def api_shape(settings: Settings, model: ModelInfo) -> Shape:
+    """Of the API's own arena: ``API_SLOTS``, but at most half of the cache, since visitors need theirs."""
+    size = settings.api_block_size
+    blocks = max(1, min(settings.api_slots, model.slots // 2) // size)
+    if settings.api_slots > model.slots // 2:
+        log.warning(
+            "API_SLOTS is %d, more than half of the cache's %d: the API's arena gets %d, so that readers have room",
+            settings.api_slots,
+            model.slots,
+            blocks * size,
+        )
+    return Shape(size, blocks, 0.0, "empty")
 
 
 class Admission:

@@ -7,7 +7,7 @@ import logging
 import secrets
 from collections.abc import Sequence
 
-from app.admission import API_ARENA, Admission
+from app.admission import API_ARENA, Admission, api_shape
 from app.arena import Arena, Client, Shape
 from app.engine_client import SHUTTING_DOWN, Answer, EngineClient, OnAnswer
 from app.errors import EngineUnavailable, Invalid
@@ -235,18 +235,8 @@ class Arenas:
             self.engine.send(Pause(0, arena.name), lambda _: None)
 
     def _open_api(self, model: ModelInfo) -> None:
-        size = self._settings.api_block_size
-        # Half of a small cache at most: visitors need theirs.
-        blocks = max(1, min(self._settings.api_slots, model.slots // 2) // size)
-        if self._settings.api_slots > model.slots // 2:
-            log.warning(
-                "API_SLOTS is %d, more than half of the cache's %d: the API's arena gets %d, so that readers have room",
-                self._settings.api_slots,
-                model.slots,
-                blocks * size,
-            )
         epoch = self.api.epoch if self.api is not None else 0
-        arena = Arena(API_ARENA, Shape(size, blocks, 0.0, "empty"), self._settings.log_envelopes)
+        arena = Arena(API_ARENA, api_shape(self._settings, model), self._settings.log_envelopes)
         arena.epoch = epoch
         self.api = self._arenas[API_ARENA] = arena
 

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+import pytest
+
+from app.admission import api_shape
+from app.settings import FIRST_ARENA, SMALLEST_CACHE, Settings
 from engine.events import RequestArrived
 from engine.messages import Stepped
 from tests.app.conftest import Site, serve
+from tests.app.fake_engine import MODEL
 
 
 async def test_open_submit_and_see_the_steps(site: Site) -> None:
@@ -208,3 +214,12 @@ async def test_visitors_do_not_see_each_other(site: Site) -> None:
         assert (step["arena"], step["seq"]) == ("a2", 1)
         arrived = await site.ear.wait_for_event(RequestArrived, "a1")
         assert arrived.request == 0
+
+
+@pytest.mark.parametrize("block_size", [1, 16, 192, 225, 256])
+@pytest.mark.parametrize("slots", [SMALLEST_CACHE, 1024, 16384])
+def test_the_api_leaves_room_for_the_pages_first_arena(block_size: int, slots: int) -> None:
+    settings = Settings(kv_slots=slots, api_block_size=block_size)
+    shape = api_shape(settings, msgspec.structs.replace(MODEL, slots=slots))
+    assert 1 <= shape.num_blocks * shape.block_size <= max(slots // 2, block_size)
+    assert slots - shape.num_blocks * shape.block_size >= FIRST_ARENA
