@@ -62,9 +62,7 @@ class Commands:
         except Exception as error:
             # One client's command must not end everybody's engine.
             log.exception("%s failed", type(command).__name__)
-            self._send(
-                Failed(command.ref, "engine_error", "", f"the engine could not do this: {error!r}")
-            )
+            self._send(Failed(command.ref, "engine_error", "", f"the engine could not do this: {error!r}"))
         arena = getattr(command, "arena", None)
         if arena in self._engine.places:
             self.tell(self._engine.places[arena])
