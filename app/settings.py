@@ -40,11 +40,13 @@ class Settings(BaseSettings):
         default="default",
         description="'default' (SmolLM2-135M-Instruct), 'tiny' (random weights), a folder, or a hub id.",
     )
-    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="Where the model runs.")
+    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="Where the model runs: auto, cpu, cuda.")
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         default="auto", description="Arithmetic of the model; auto: bfloat16 where the processor has it."
     )
-    attention: str = Field(default="auto", description="Attention kernel; auto picks by device.")
+    attention: str = Field(
+        default="auto", description="Attention kernel: triton, cpu, reference; auto picks by device."
+    )
     kv_slots: int = Field(
         default=16384,
         ge=SMALLEST_CACHE,

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 
+from engine.config import Unusable
 from kernels.batch import PagedBatch
 from kernels.dispatch import AttentionBackend
 
@@ -19,7 +20,7 @@ NAME = "paged"
 HARMLESS = frozenset({"dropout", "position_ids", "cache_position", "use_cache", "is_causal", "output_attentions"})
 
 
-class UnsupportedAttention(Exception):
+class UnsupportedAttention(Unusable):
     """The model's attention asks for something that the kernels do not do; its output would be wrong."""
 
 

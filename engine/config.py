@@ -5,6 +5,10 @@ from __future__ import annotations
 import msgspec
 
 
+class Unusable(Exception):
+    """What the operator chose cannot run here; the message says why and what to do."""
+
+
 class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``model``: ``default``, ``tiny`` (seeded random weights), a folder, or a hub id. ``device``: auto, cpu, cuda.
     ``dtype``: auto, float32, bfloat16. ``kv_slots``: tokens in the flat cache, over all arenas. ``token_budget``: query

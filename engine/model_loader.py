@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from engine import attention_hook, exactness, tiny_model
-from engine.config import EngineConfig
+from engine.config import EngineConfig, Unusable
 from engine.messages import ModelInfo
 from engine.model_runner import ModelRunner
 from engine.model_store import NAME, ensure_default_model
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 DEQUANTISED = "weights dequantised from 4 bits"
 
 
-class ModelRefused(Exception):
+class ModelRefused(Unusable):
     """This model cannot run here; the message says why and what to do."""
 
 

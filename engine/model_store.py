@@ -25,6 +25,7 @@ import msgspec
 from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
 
+from engine.config import Unusable
 from engine.gguf_conversion import Report, convert
 
 NAME = "SmolLM2-135M-Instruct"
@@ -44,7 +45,7 @@ NEEDED_BYTES = 700_000_000  # 542 MB of weights and tokenizer, and some room
 _UNFINISHED = ".converting-"
 
 
-class ModelStoreError(RuntimeError):
+class ModelStoreError(Unusable):
     """The default model could not be made ready. The message says why and what to do."""
 
 

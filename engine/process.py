@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
 import msgspec
 
-from engine.config import EngineConfig
+from engine.config import EngineConfig, Unusable
 from engine.messages import AnyCommand, AnyReply, Shutdown, Status
 from engine.wire import decode_command, encode, read_body
 
@@ -113,7 +113,7 @@ def main() -> None:
         engine, commands = load_engine(pipe, config, verify=os.environ.get("PAGED_VERIFY") == "1")
     except Exception as error:
         # What cannot be loaded will not load the next time either; the server then leaves it alone.
-        log.exception("the engine stops")
+        log.error("the engine stops: %s", error, exc_info=not isinstance(error, ValueError | Unusable))
         pipe.send(Status("failed", str(error)))
         leave(1)
     try:

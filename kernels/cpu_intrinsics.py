@@ -104,7 +104,7 @@ def exp2(x: Any) -> Any:
 
 def widen(element: Any) -> Any:
     """A float32 element as it is; a bfloat16 element, given as the int16 with its bits, as float32."""
-    raise NotImplementedError("only compiled code calls this")
+    raise RuntimeError("widen exists in compiled code alone: call it from a function under numba.njit")
 
 
 @overload(widen, inline="always", strict=False)  # type: ignore[untyped-decorator]
