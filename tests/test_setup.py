@@ -87,3 +87,15 @@ def test_the_image_and_the_wheel_hold_every_package() -> None:
         assert f"!{folder}" in ignored
     found = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]["include"]
     assert {f"{package}*" for package in packages} <= set(found)
+
+
+def test_the_image_converts_the_model_with_all_that_the_conversion_imports() -> None:
+    line = next(text for text in (ROOT / "Dockerfile").read_text().splitlines() if "engine/model_store.py" in text)
+    seen = {"engine/__init__.py"}
+    waiting = ["engine/model_store.py"]
+    while waiting:
+        name = waiting.pop()
+        seen.add(name)
+        taken = re.findall(r"^ *from engine\.(\w+) import", (ROOT / name).read_text(), re.MULTILINE)
+        waiting += [path for path in (f"engine/{module}.py" for module in taken) if path not in seen]
+    assert sorted(seen) == sorted(part for part in line.split() if part.endswith(".py"))
