@@ -2,6 +2,7 @@
 /** Chapter three: its words follow the figure, and its phrases set the figure to a state. No number is written down. */
 import { say } from "../core/dom.js";
 import { count } from "../core/reduce.js";
+import { busy } from "../core/session.js";
 import { inWords, plural, series } from "../core/words.js";
 
 /** @typedef {import("../widgets/block-table.js").PagedBlockTable} Figure */
@@ -34,18 +35,36 @@ function roomSentence(room) {
   return `${capital(inWords(room))} more ${room === 1 ? "token fits" : "tokens fit"} into the block that is there. The one after does not, so`;
 }
 
-/** The state at the playhead, or if no block is in use there, the end of the last step at which one was.
+/** How the opening request's blocks lie: what comes before their numbers, and after. @param {number[]} table */
+function whereabouts(table) {
+  if (table.length === 1)
+    return { lie: "a single block, physical block", way: "A longer text takes more, wherever there is room, and the block table knows the way." };
+  const many = `${inWords(table.length)} blocks`;
+  if (table.every((block, i) => i === 0 || block > table[i - 1])) {
+    return { lie: `${many}. In the order of the text they are`,
+      way: "This time they happen to lie in order. They need not: the block table knows the way." };
+  }
+  return { lie: `${many} that lie wherever there was room. In the order of the text they are`,
+    way: "Nobody planned that, and nobody minds: the block table knows the way." };
+}
+
+/** The state at the playhead, or if no block is in use there, the end of the last step at which one was; none as long as
+ * the opening request is there and has not stored anything.
  * @param {import("../core/session.js").Session} session
- * @returns {{state: import("../core/types.js").ArenaState, moment: string} | null} */
-function measurable({ log, transport, state }) {
+ * @returns {{state: import("../core/types.js").ArenaState, moment: string, earlier: boolean} | null} */
+function measurable({ log, transport, state, opening }) {
   const { position } = transport;
   if (count(state).written) {
     const mark = log.markAt(position);
-    return { state, moment: !mark || mark.end === position ? `after step ${state.step}` : `in step ${state.step + 1}` };
+    return { state, earlier: false, moment: !mark || mark.end === position ? `after step ${state.step}` : `in step ${state.step + 1}` };
   }
+  const known = (/** @type {import("../core/types.js").ArenaState} */ at) => at.requests.find((r) => r.request === opening?.request);
+  const first = known(state);
+  if (first?.status === "waiting" || first?.status === "running") return null;
   for (const mark of log.marks.toReversed()) {
     const then = mark.end < position ? log.stateAt(mark.end) : null;
-    if (then && count(then).written) return { state: then, moment: `after step ${then.step}, the last before every block was free` };
+    if (then && first && !known(then)) return null;
+    if (then && count(then).written) return { state: then, earlier: true, moment: `after step ${then.step}, the last before every block was free` };
   }
   return null;
 }
@@ -89,7 +108,9 @@ export function growing(chapter, figure) {
     name("second", second, names);
     fill("tokens", inWords(request.prompt_tokens));
     fill("size", inWords(size));
-    fill("count", sequence.table.length === 1 ? "one block" : `${inWords(sequence.table.length)} blocks`);
+    const { lie, way } = whereabouts(sequence.table);
+    fill("lie", lie);
+    fill("way", way);
     fill("blocks", series(sequence.table.map(String), ", then\u00a0"));
     fill("room", roomSentence(room));
     fill("where", session.kind === "live" ? "here" : "in this recording");
@@ -97,10 +118,15 @@ export function growing(chapter, figure) {
   };
 
   const measured = () => {
-    const found = figure.session ? measurable(figure.session) : null;
-    if (!found) return;
+    if (!figure.session) return;
+    const found = measurable(figure.session);
+    if (!found) {
+      fill("share", "–");
+      fill("of", "no slot is written yet");
+      return;
+    }
     const { written, empty } = count(found.state);
-    fill("share", `${((100 * written) / (written + empty)).toFixed(1)} %`);
+    fill("share", `${found.earlier ? "earlier: " : ""}${((100 * written) / (written + empty)).toFixed(1)} %`);
     fill("of", `${written} of ${plural(written + empty, "slot")}, in ${plural(found.state.blocks.length, "block")}, ${found.moment}`);
   };
 
@@ -109,6 +135,17 @@ export function growing(chapter, figure) {
   const size = (/** @type {number} */ slots) => {
     if (!figure.source?.ready) showWhy();
     void figure.resize(slots);
+  };
+
+  /** A second request beside the first; where nothing runs any more, the scene starts again for it. */
+  const join = async () => {
+    const session = figure.session;
+    if (session?.kind === "live" && figure.source?.ready && !busy(session.log.head)) {
+      await figure.again();
+      await figure.ready();
+      figure.session?.transport.play();
+    }
+    await figure.submit(SECOND_PROMPT, 24);
   };
 
   /** @type {Record<string, () => void>} */
@@ -132,7 +169,7 @@ export function growing(chapter, figure) {
       figure.read(now.request.request);
       now.session.transport.seekEvent((e) => e.type === "token_generated" && e.sequence === now.sequence.sequence, now.position);
     },
-    join: () => void figure.submit(SECOND_PROMPT, 24).catch((/** @type {Error} */ why) => {
+    join: () => void join().catch((/** @type {Error} */ why) => {
       figure.ask?.say(why.message, true);
       showWhy();
     }),
@@ -142,13 +179,28 @@ export function growing(chapter, figure) {
     smaller: () => size(4),
   };
 
+  /** Brings what a phrase names into sight, all of it where the window is large enough, unless it is. @param {string} act */
+  const show = (act) => {
+    const { head, ticker, logical, table, stage, controls } = figure;
+    if (!head || !ticker || !logical || !table || !stage || !controls) return;
+    const narrow = matchMedia("(max-width: 43rem)").matches;
+    const sizes = act === "larger" || act === "smaller";
+    const lines = narrow && (act === "start" || act === "grow");
+    const first = sizes ? head.element : lines ? table.element.parentElement ?? table.element : ticker.element;
+    const last = !narrow ? stage : sizes ? head.element : lines ? table.element : logical.element;
+    const over = document.querySelector(".bar-top")?.getBoundingClientRect().bottom ?? 0;
+    const under = window.innerHeight - controls.element.offsetHeight;
+    if (first.getBoundingClientRect().top >= over && last.getBoundingClientRect().bottom <= under) return;
+    const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    first.scrollIntoView({ block: "start", behavior: still ? "auto" : "smooth" });
+  };
+
   chapter.addEventListener("click", (event) => {
     const act = event.target instanceof Element ? event.target.closest("[data-act]")?.getAttribute("data-act") : null;
     if (!act || !acts[act]) return;
     event.preventDefault();
     if (figure.session) void figure.ready().then(acts[act]);
-    const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    figure.stage?.scrollIntoView({ block: "nearest", behavior: still ? "auto" : "smooth" });
+    show(act);
   });
   figure.addEventListener("paged-change", words);
   figure.addEventListener("paged-drawn", measured);

@@ -74,12 +74,12 @@ export class Controls {
     if (!session) return;
     const { transport, log, names } = session;
     const event = log.eventAt(transport.position);
-    const shape = transport.playing ? "pause" : "play";
+    const shape = transport.going ? "pause" : "play";
     if (shape !== this.shape) {
       this.shape = shape;
       this.play.replaceChildren(icon(SHAPES[shape]), this.playWord);
     }
-    const word = transport.playing ? "Pause" : session.over ? "Again" : "Play";
+    const word = transport.going ? "Pause" : session.over ? "Again" : "Play";
     say(this.playWord, word);
     set(this.play, { "aria-label": word === "Again" ? "Play again" : word, "aria-disabled": null });
     const total = log.end - log.first;
@@ -102,7 +102,7 @@ export class Controls {
       return;
     }
     const behind = transport.following ? 0 : log.end - transport.position;
-    const running = drive.running() && !drive.idle();
+    const running = transport.going || (drive.running() && !drive.idle());
     say(this.live, behind ? `go live, +${behind}` : running ? "live" : drive.idle() ? "live, at rest" : "live, paused");
     set(this.live, { "data-state": behind ? "behind" : "live", "aria-disabled": behind ? null : "true", tabindex: behind ? null : -1 });
   }

@@ -77,7 +77,7 @@ export class Session {
 
   /** The playhead stands where the figure opens: the first request has been read, and nothing moves. */
   get opened() {
-    return this.set && this.opening !== null && !this.transport.playing && this.transport.position === this.prefilled;
+    return this.set && this.opening !== null && !this.transport.going && this.transport.position === this.prefilled;
   }
 
   /** Everything has ended, and the playhead stands there. */

@@ -40,6 +40,11 @@ export class Transport {
     return this.position >= this.log.end;
   }
 
+  /** Playing, or running the engine step by step up to the event that is looked for. */
+  get going() {
+    return this.playing || (this.wanted !== null && !this.#spent());
+  }
+
   /** Playing along with the engine, with no more to show than its last two steps. */
   get following() {
     if (!this.playing || !this.drive?.running()) return false;
@@ -109,7 +114,7 @@ export class Transport {
   }
 
   toggle() {
-    if (this.playing) this.pause();
+    if (this.going) this.pause();
     else this.play();
   }
 

@@ -12,7 +12,8 @@ export function legend() {
   const item = (/** @type {Element} */ sample, /** @type {string} */ words) => el("li", {}, sample, words);
   return el("ul", { class: "legend" },
     item(swatch("", "", "none"), "free"),
-    item(swatch("owned hue-a", "full", "none"), "written"),
-    item(swatch("owned hue-a", "full fresh", "none"), "written last"),
-    item(swatch("owned hue-a", "", `url(#${dots})`), "held, empty"));
+    item(swatch("owned", "full", "none"), "written"),
+    item(swatch("owned", "full fresh", "none"), "written last"),
+    item(swatch("owned", "", `url(#${dots})`), "held, empty"),
+    item(swatch("owned", "pending", "none"), "picked, not yet written"));
 }
