@@ -71,15 +71,3 @@ def test_debians_package_is_for_root_only(bare: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert [ways[-1][1:] for ways in browser.installers()] == [["-m", "playwright", "install", "chromium"]]
     assert "--no-sandbox" not in browser.launch_arguments()
-
-
-@pytest.mark.slow
-def test_the_browser_of_this_machine_renders_a_page() -> None:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=browser.executable(), args=browser.launch_arguments())
-        page = chromium.new_page()
-        page.set_content("<h1>here</h1>")
-        assert page.inner_text("h1") == "here"
-        chromium.close()
