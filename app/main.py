@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from importlib.metadata import version
 
 import msgspec
 from fastapi import FastAPI, Request
@@ -43,7 +44,7 @@ def create_app(settings: Settings | None = None, command: Sequence[str] | None =
 
     app = FastAPI(
         title="Virtual Memory for the KV Cache",
-        version="0.1.0",
+        version=version("paged"),
         lifespan=lifespan,
         docs_url=None,  # it would load its scripts from another host
         redoc_url=None,

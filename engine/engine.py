@@ -150,7 +150,7 @@ class Engine:
             if chunks:
                 owners[place.arena.log.arena] = chunks
                 entries += [step_inputs.Entry(chunk, place.arena.base) for chunk in chunks]
-        return ready, step_inputs.decodes_first(entries), owners
+        return ready, entries, owners
 
     def _after(self, place: Place, now: float) -> None:
         place.pace.due = now + place.pace.interval

@@ -56,6 +56,6 @@ def _paged_logits(runner: ModelRunner, prompts: list[list[int]]) -> torch.Tensor
     decode = [Chunk(sequence, len(sequence.tokens) - 1, 1) for sequence in sequences]
     logits = torch.empty(0)
     for chunks in (prefill, decode):
-        entries = step_inputs.decodes_first([step_inputs.Entry(chunk, 0) for chunk in chunks])
+        entries = [step_inputs.Entry(chunk, 0) for chunk in chunks]
         logits = runner.forward(step_inputs.build(entries, runner.device))
     return logits

@@ -17,13 +17,12 @@ from engine import attention_hook, exactness, tiny_model
 from engine.config import EngineConfig, Unusable
 from engine.messages import ModelInfo
 from engine.model_runner import ModelRunner
-from engine.model_store import NAME, ensure_default_model
+from engine.model_store import NAME, REMARK, ensure_default_model
 from engine.text import Vocabulary
 from kernels.dispatch import select_backend
 
 Report = Callable[[str, float], None]
 log = logging.getLogger(__name__)
-DEQUANTISED = "weights dequantised from 4 bits"
 
 
 class ModelRefused(Unusable):
@@ -78,7 +77,7 @@ def load(config: EngineConfig, report: Report) -> Loaded:
 def locate(config: EngineConfig, report: Report) -> tuple[str | None, str, str]:
     """Where the weights lie (None: drawn at random), the model's name, and an honest remark about them."""
     if config.model == "default":
-        return str(ensure_default_model(lambda stage, part: report(stage, part * 0.5))), NAME, DEQUANTISED
+        return str(ensure_default_model(lambda stage, part: report(stage, part * 0.5))), NAME, REMARK
     if config.model == "tiny":
         return None, tiny_model.NAME, tiny_model.LABEL
     name = Path(config.model).name if Path(config.model).is_dir() else config.model

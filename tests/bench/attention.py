@@ -35,7 +35,6 @@ def decode_batch(sequences: int, context: int, device: torch.device) -> PagedBat
         slot_mapping=torch.arange(sequences, device=device),
         max_query_len=1,
         max_context_len=context,
-        decode_rows=sequences,
     )
 
 

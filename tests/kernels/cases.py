@@ -88,7 +88,6 @@ def build(
         slot_mapping=torch.cat([torch.empty(0, dtype=torch.int64), *written]),
         max_query_len=max(rows, default=0),
         max_context_len=max((s.context for s in sequences), default=0),
-        decode_rows=next((i for i, r in enumerate(rows) if r != 1), len(rows)),
     )
     query = torch.randn(sum(rows), heads, head_dim, generator=numbers).to(dtype)
     moved = {name: getattr(batch, name).to(device) for name in batch.__slots__ if torch.is_tensor(getattr(batch, name))}
