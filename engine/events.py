@@ -1,11 +1,14 @@
 """The one vocabulary: every change of memory, as a typed event (paper sections 4.2 to 4.5).
 
-Within a step events come in this order: preempted, admitted, block_allocated, slots_written (after the forward pass),
-token_generated, finished, block_released and block_freed, step_completed. What happens between two steps (a request
-arriving, an abort) travels in an envelope of its own. A reducer applies event by event; the invariants of memory hold
-at the end of each envelope.
+Within a step events come in this order: preempted with what it lets go of, swapped_out; swapped_in; request_admitted with
+prefix_hit or region_reserved; block_allocated, block_shared and the block_released of copy-on-write; block_copied;
+slots_written (after the forward pass) and block_cached; sequence_forked with block_shared, token_generated,
+sequence_finished, request_finished, block_released and block_freed; step_completed. What happens between two steps (a
+request arriving, an abort) travels in an envelope of its own. A reducer applies event by event; the invariants of memory
+hold at the end of each envelope.
 
-Requests and sequences are numbered from 0 within their arena; blocks too; slots within their block.
+Requests and sequences are numbered from 0 within their arena; blocks too; slots within their block. Where memory is
+contiguous a *block* is a whole region, and its number is the slot it begins at.
 """
 
 from __future__ import annotations
@@ -27,17 +30,22 @@ class RequestArrived(Event, frozen=True, tag_field="type", tag=_snake):
     """A request has passed the checks at submission and waits.
 
     ``source`` tells who asked: ``page``, ``api``, or the arena's own opening scene: ``earlier`` for those that come and
-    go before anyone looks, ``scene`` for the one that is left.
+    go before anyone looks, ``scene`` for the one that is left; ``prefix`` is a registered prefix. ``width``: sequences
+    that the request may have at once (samples, or beams if ``beam``). Of the waiting the least ``priority`` goes first.
     """
 
     request: int
     prompt_tokens: int
     max_tokens: int
     source: str
+    width: int = 1
+    beam: bool = False
+    priority: int = 0
 
 
 class RequestAdmitted(Event, frozen=True, tag_field="type", tag=_snake):
-    """The scheduler lets the request run; its sequences exist from here on."""
+    """The scheduler lets the request run; its sequences exist from here on. ``sequences``: those it has: one at first,
+    those that were preempted when it comes back."""
 
     request: int
     sequences: list[int]
@@ -50,8 +58,25 @@ class RequestRefused(Event, frozen=True, tag_field="type", tag=_snake):
     source: str
 
 
+class SequenceForked(Event, frozen=True, tag_field="type", tag=_snake):
+    """``sequence`` begins with the outputs that ``parent`` has (section 5.2). Its blocks follow as ``block_shared``, or,
+    where memory is contiguous, as a region and a copy; a finished hypothesis of beam search has none."""
+
+    sequence: int
+    parent: int
+
+
+class SequenceFinished(Event, frozen=True, tag_field="type", tag=_snake):
+    """A sequence ends. ``reason`` as for a request; or ``dropped``: beam search goes on without it and it is forgotten."""
+
+    sequence: int
+    reason: str
+    output_tokens: int
+
+
 class RequestFinished(Event, frozen=True, tag_field="type", tag=_snake):
-    """``reason``: ``stop`` (end token or stop string), ``length`` (max_tokens or the model's length), ``capacity``."""
+    """``reason``: ``stop`` (end token or stop string), ``length`` (max_tokens or the model's length), ``capacity`` (alone
+    and without room), ``registered`` (a prefix that keeps its blocks). ``output_tokens``: of all its sequences."""
 
     request: int
     reason: str
@@ -66,7 +91,11 @@ class RequestAborted(Event, frozen=True, tag_field="type", tag=_snake):
 
 
 class BlockAllocated(Event, frozen=True, tag_field="type", tag=_snake):
-    """A free block becomes logical block ``logical`` of ``sequence``, with reference count 1 (section 4.3)."""
+    """A free block becomes logical block ``logical`` of ``sequence``, with reference count 1 (section 4.3).
+
+    Where the table has that logical block already it is replaced: copy-on-write, and the ``block_released`` of the old
+    one follows. Where memory is contiguous, a reserved region is given to the sequence.
+    """
 
     block: int
     sequence: int
@@ -92,6 +121,16 @@ class BlockShared(Event, frozen=True, tag_field="type", tag=_snake):
     refs: int
 
 
+class PrefixHit(Event, frozen=True, tag_field="type", tag=_snake):
+    """As ``block_shared``, for a block that the prefix cache found under ``hash``; it may have been free."""
+
+    block: int
+    sequence: int
+    logical: int
+    refs: int
+    hash: str
+
+
 class BlockReleased(Event, frozen=True, tag_field="type", tag=_snake):
     """``sequence`` lets go of ``block``; ``refs`` is the count after."""
 
@@ -101,16 +140,92 @@ class BlockReleased(Event, frozen=True, tag_field="type", tag=_snake):
 
 
 class BlockFreed(Event, frozen=True, tag_field="type", tag=_snake):
-    """Nobody refers to the block any more: it is on the free list."""
+    """Nobody refers to the block any more: it is on the free list. One that has a hash keeps what it holds until it is
+    evicted."""
 
     block: int
 
 
-class Preempted(Event, frozen=True, tag_field="type", tag=_snake):
-    """``sequence`` loses its blocks and waits again; ``mode`` is ``recompute`` (section 4.5)."""
+class BlockCopied(Event, frozen=True, tag_field="type", tag=_snake):
+    """The first ``count`` slots of ``source`` now lie in each of ``destinations`` too: copy-on-write, one event for each
+    source and step (sections 4.4 and 5.1)."""
 
-    sequence: int
+    source: int
+    destinations: list[int]
+    count: int
+
+
+class BlockCached(Event, frozen=True, tag_field="type", tag=_snake):
+    """Full blocks of ``request`` entered the prefix cache: ``hashes[i]`` is that of ``blocks[i]``, ``parent`` that of the
+    logical block before the first ("" if there is none), ``tokens`` those of all the blocks."""
+
+    request: int
+    blocks: list[int]
+    hashes: list[str]
+    parent: str
+    tokens: list[int]
+
+
+class BlockEvicted(Event, frozen=True, tag_field="type", tag=_snake):
+    """A free block loses what the prefix cache kept in it, since it is needed, or since the cache is emptied."""
+
+    block: int
+    hash: str
+
+
+class RegionReserved(Event, frozen=True, tag_field="type", tag=_snake):
+    """The slots from ``start`` on now belong to ``request``: ``size`` as the buddy allocator rounds, ``needed`` before."""
+
+    request: int
+    start: int
+    size: int
+    needed: int
+
+
+class RegionFreed(Event, frozen=True, tag_field="type", tag=_snake):
+    """The region goes back to the allocator."""
+
+    request: int
+    start: int
+    size: int
+
+
+class ReservationFailed(Event, frozen=True, tag_field="type", tag=_snake):
+    """The head of the queue finds no region: ``needed`` slots in each of ``regions``, ``largest_gap`` the longest region
+    that could be had, ``unallocated`` slots in all. Said once, until it changes."""
+
+    request: int
+    needed: int
+    regions: int
+    largest_gap: int
+    unallocated: int
+
+
+class Preempted(Event, frozen=True, tag_field="type", tag=_snake):
+    """A running request loses its memory, all its sequences together, and waits again. ``mode``: ``recompute`` or
+    ``swap`` (section 4.5)."""
+
+    request: int
+    sequences: list[int]
     mode: str
+
+
+class SwappedOut(Event, frozen=True, tag_field="type", tag=_snake):
+    """What ``request`` holds was copied to the CPU pool: ``pairs`` of (block, CPU block), each shared block once. The
+    ``block_released`` of every sequence follow. ``bytes``: keys and values moved."""
+
+    request: int
+    pairs: list[tuple[int, int]]
+    bytes: int
+
+
+class SwappedIn(Event, frozen=True, tag_field="type", tag=_snake):
+    """The way back: ``pairs`` of (CPU block, block), after the ``block_allocated`` and ``block_shared`` that make the
+    tables; the CPU blocks are free again."""
+
+    request: int
+    pairs: list[tuple[int, int]]
+    bytes: int
 
 
 class TokenGenerated(Event, frozen=True, tag_field="type", tag=_snake):
@@ -126,7 +241,9 @@ class Partition(msgspec.Struct, frozen=True):
     """An arena's capacity in slots: ``token_states + held + reserved + internal + external + free`` is the capacity.
 
     ``held`` are slots owned and not written whose future is not known; where a request's length is known beforehand
-    they are counted as ``reserved`` (will be written) and ``internal`` (never will be) instead.
+    they are counted as ``reserved`` (will be written) and ``internal`` (never will be) instead. ``external``: what a
+    buddy allocator adds to a reservation, and all unallocated slots while the head of the queue finds no room.
+    ``cached``: the part of the unallocated slots whose content the prefix cache keeps; it is no term of the sum.
     """
 
     token_states: int
@@ -135,6 +252,7 @@ class Partition(msgspec.Struct, frozen=True):
     internal: int
     external: int
     free: int
+    cached: int = 0
 
 
 class StepTimes(msgspec.Struct, frozen=True):
@@ -146,12 +264,14 @@ class StepTimes(msgspec.Struct, frozen=True):
 
 
 class StepCompleted(Event, frozen=True, tag_field="type", tag=_snake):
-    """The end of a step: ``batch`` sequences ran with ``tokens`` query rows in all."""
+    """The end of a step: ``batch`` sequences ran with ``tokens`` query rows in all. ``waiting`` and ``swapped``:
+    requests."""
 
     step: int
     batch: int
     tokens: int
     waiting: int
+    swapped: int
     ms: StepTimes
     partition: Partition
 
@@ -160,21 +280,32 @@ AnyEvent = (
     RequestArrived
     | RequestAdmitted
     | RequestRefused
+    | SequenceForked
+    | SequenceFinished
     | RequestFinished
     | RequestAborted
     | BlockAllocated
     | SlotsWritten
     | BlockShared
+    | PrefixHit
     | BlockReleased
     | BlockFreed
+    | BlockCopied
+    | BlockCached
+    | BlockEvicted
+    | RegionReserved
+    | RegionFreed
+    | ReservationFailed
     | Preempted
+    | SwappedOut
+    | SwappedIn
     | TokenGenerated
     | StepCompleted
 )
 
 
 class RequestState(msgspec.Struct):
-    """``status``: waiting, running, finished, aborted."""
+    """``status``: waiting, running, swapped, finished, aborted. ``sequences``: by number."""
 
     request: int
     status: str
@@ -183,32 +314,45 @@ class RequestState(msgspec.Struct):
     source: str
     sequences: list[int]
     reason: str = ""
+    width: int = 1
+    beam: bool = False
+    priority: int = 0
 
 
 class SequenceState(msgspec.Struct):
-    """``table``: physical block of each logical block. ``outputs`` and ``texts``: sampled tokens, in order."""
+    """``table``: physical block of each logical block; ``cpu_table``: CPU blocks while swapped out. ``outputs`` and
+    ``texts``: sampled tokens, in order. ``finish``: why it ended, if it has."""
 
     sequence: int
     request: int
     table: list[int]
     outputs: list[int]
     texts: list[str]
+    finish: str = ""
+    cpu_table: list[int] = []
 
 
 class BlockState(msgspec.Struct):
-    """A block in use. ``tokens`` and ``texts``: what its written slots hold, from slot 0 on."""
+    """A block in use, or one that the prefix cache keeps. ``tokens`` and ``texts``: what its written slots hold, from slot
+    0 on. ``hash``: "" if the cache does not know it. ``size`` and ``needed`` are those of a region, and ``request`` is the
+    one it belongs to; 0, 0 and -1 for a block of paged memory."""
 
     block: int
     refs: int
     tokens: list[int]
     texts: list[str]
+    hash: str = ""
+    size: int = 0
+    needed: int = 0
+    request: int = -1
 
 
 class ArenaState(msgspec.Struct):
     """The true state of an arena at the end of an envelope; a reducer of events must arrive at the same.
 
-    Requests, sequences and blocks are sorted by number. Blocks that are free do not appear. At most the last 64
-    finished or aborted requests by number (and their sequences) are kept.
+    Requests, sequences and blocks are sorted by number. Blocks that are free and hold nothing do not appear.
+    ``cpu_blocks``: those of the CPU pool that are in use. Of the finished and aborted requests the last 64 by number (and
+    their sequences) are kept, and those that still hold memory.
     """
 
     manager: str
@@ -220,6 +364,8 @@ class ArenaState(msgspec.Struct):
     sequences: list[SequenceState]
     blocks: list[BlockState]
     partition: Partition
+    num_cpu_blocks: int = 0
+    cpu_blocks: list[BlockState] = []
 
 
 class Snapshot(msgspec.Struct, tag_field="kind", tag="snapshot"):

@@ -1,10 +1,11 @@
-"""A request and the sequence that answers it, as the scheduler sees them."""
+"""A request and the sequences that answer it, as the scheduler sees them: the paper's sequence group (section 4.5)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from engine.beam_search import BeamSearch
 from engine.block_table import BlockTable
 from engine.messages import Sampling
 
@@ -12,6 +13,7 @@ from engine.messages import Sampling
 class Status(StrEnum):
     WAITING = "waiting"
     RUNNING = "running"
+    SWAPPED = "swapped"
     FINISHED = "finished"
     ABORTED = "aborted"
 
@@ -21,6 +23,8 @@ class Sequence:
     """``tokens`` is the prompt and what was sampled since; ``computed`` of them have their keys and values in the cache.
 
     The last sampled token is never among the computed ones: its key and value are written by the step that runs it.
+    ``sample`` numbers the sequences of a request for their random numbers. ``logprob`` sums up those of the outputs.
+    ``finish``: why it ended, "" while it lives.
     """
 
     number: int
@@ -28,6 +32,9 @@ class Sequence:
     tokens: list[int]
     table: BlockTable
     computed: int = 0
+    sample: int = 0
+    logprob: float = 0.0
+    finish: str = ""
 
     @property
     def outputs(self) -> list[int]:
@@ -41,21 +48,58 @@ class Sequence:
     @property
     def final_slots(self) -> int | None:
         """Slots written when the sequence ends, if that is known beforehand (paper section 6.1, "Oracle")."""
-        sampling = self.request.sampling
-        return self.request.prompt_tokens + sampling.max_tokens - 1 if sampling.ignore_eos else None
+        request = self.request
+        sampling = request.sampling
+        known = sampling.ignore_eos and not (sampling.stop or sampling.stop_token_ids or sampling.beam_search)
+        return request.most_slots if known else None
 
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """``prompt_tokens`` counts the prompt; ``seed`` is the sampling seed, drawn by the engine where none was given."""
+    """A prompt and the ``width`` sequences that may answer it at once; they are scheduled and preempted together.
+
+    ``max_tokens`` is the wish, cut to what the model's length leaves. ``trunk``: tokens from the start that its sequences
+    share and that the first one computes for all; the others fork from it there. ``seed`` is the sampling seed, drawn by
+    the engine where none was given. ``admitted``: it has run, so its sequences are known outside.
+    """
 
     number: int
     prompt_tokens: int
     sampling: Sampling
     source: str
     seed: int
+    max_tokens: int
     stream: bool = False
+    echo: bool = False
+    priority: int = 0
+    cache_salt: str = ""
     status: Status = Status.WAITING
     admitted: bool = False
     reason: str = ""
+    cached_tokens: int = 0
+    trunk: int = 0
+    beams: BeamSearch | None = None
     sequences: list[Sequence] = field(default_factory=list)
+
+    @property
+    def width(self) -> int:
+        return self.sampling.width
+
+    @property
+    def live(self) -> list[Sequence]:
+        """The sequences that go on, in the order of their numbers."""
+        return [sequence for sequence in self.sequences if not sequence.finish]
+
+    @property
+    def ended(self) -> bool:
+        return self.status in (Status.FINISHED, Status.ABORTED)
+
+    @property
+    def most_slots(self) -> int:
+        """Slots that one of its sequences writes at most: the last sampled token needs none."""
+        return self.prompt_tokens + self.max_tokens - 1
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """The order of service: by priority, and first come, first served."""
+        return self.priority, self.number
