@@ -13,7 +13,8 @@ class PagedBatch:
 
     The cache is flat: slot ``s`` holds one token's keys and values. An arena owns the slots from ``slot_base`` on, and
     its physical block ``b`` of ``block_size`` tokens begins at slot ``slot_base + b * block_size``. Block size and base
-    are given for each sequence, so arenas with different block sizes share one launch.
+    are given for each sequence, so arenas with different block sizes share one launch. So does a sequence in a contiguous
+    region, as systems before paging kept it (paper section 3): the region is one block, as large as the region.
 
     All tensors lie on the cache's device. ``n`` sequences, ``t`` query rows in all.
 

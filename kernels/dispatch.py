@@ -41,7 +41,21 @@ class PagedAttention(Protocol):
         value_cache: torch.Tensor,
         batch: PagedBatch,
         scale: float,
+        window: int = 0,
+        softcap: float = 0.0,
     ) -> torch.Tensor: ...
+
+
+class CopyBlocks(Protocol):
+    """See ``kernels.reference.copy_blocks``."""
+
+    def __call__(self, cache: torch.Tensor, moves: torch.Tensor) -> None: ...
+
+
+class SwapBlocks(Protocol):
+    """See ``kernels.reference.swap_blocks``."""
+
+    def __call__(self, source: torch.Tensor, destination: torch.Tensor, moves: torch.Tensor) -> None: ...
 
 
 class WarmUp(Protocol):
@@ -52,12 +66,15 @@ class WarmUp(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AttentionBackend:
-    """One way to store keys and values and to attend to them. ``description`` is a phrase for people."""
+    """One way to store keys and values, to attend to them and to move blocks of them. ``description`` is a phrase for
+    people."""
 
     name: str
     description: str
     store_kv: StoreKV
     paged_attention: PagedAttention
+    copy_blocks: CopyBlocks
+    swap_blocks: SwapBlocks
     warm_up: WarmUp
 
 
@@ -111,21 +128,32 @@ def _triton(device: torch.device) -> AttentionBackend:
             f"attention backend 'triton' runs on CUDA, not on {device.type}: use auto, or set TRITON_INTERPRET=1 to "
             "run it, slowly, in Triton's interpreter"
         )
-    from kernels import triton_paged
+    from kernels import triton_cache, triton_paged
 
-    description = "Triton kernels in the interpreter" if interpreted else "Triton kernels"
     return AttentionBackend(
-        "triton", description, triton_paged.store_kv, triton_paged.paged_attention, triton_paged.warm_up
+        name="triton",
+        description="Triton kernels in the interpreter" if interpreted else "Triton kernels",
+        store_kv=triton_cache.store_kv,
+        paged_attention=triton_paged.paged_attention,
+        copy_blocks=triton_cache.copy_blocks,
+        swap_blocks=triton_cache.swap_blocks,
+        warm_up=triton_paged.warm_up,
     )
 
 
 def _cpu(device: torch.device) -> AttentionBackend:
-    from kernels import cpu_paged
+    from kernels import cpu_paged, reference
 
     if device.type != "cpu":
         raise ValueError(f"attention backend 'cpu' runs on a CPU, not on {device.type}: use auto or reference")
     return AttentionBackend(
-        "cpu", "native CPU kernels", cpu_paged.store_kv, cpu_paged.paged_attention, cpu_paged.warm_up
+        name="cpu",
+        description="native CPU kernels",
+        store_kv=cpu_paged.store_kv,
+        paged_attention=cpu_paged.paged_attention,
+        copy_blocks=reference.copy_blocks,
+        swap_blocks=reference.swap_blocks,
+        warm_up=cpu_paged.warm_up,
     )
 
 
@@ -133,5 +161,11 @@ def _reference() -> AttentionBackend:
     from kernels import reference
 
     return AttentionBackend(
-        "reference", "plain PyTorch, slow", reference.store_kv, reference.paged_attention, reference.warm_up
+        name="reference",
+        description="plain PyTorch, slow",
+        store_kv=reference.store_kv,
+        paged_attention=reference.paged_attention,
+        copy_blocks=reference.copy_blocks,
+        swap_blocks=reference.swap_blocks,
+        warm_up=reference.warm_up,
     )

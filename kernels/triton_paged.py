@@ -13,6 +13,8 @@ import triton
 import triton.language as tl
 
 from kernels.batch import PagedBatch
+from kernels.checks import check_attention
+from kernels.triton_cache import dense_rows, store_kv
 
 MIN_TILE = 16  # tl.dot takes no side under 16
 PREFILL_ROWS = 64  # query rows x heads of a group in a program's tile, where there are that many
@@ -24,35 +26,6 @@ QUERY_BYTES = 32768
 
 
 # Triton's compiler looks up the names in annotations: only constexpr parameters can carry one.
-@triton.jit  # type: ignore[untyped-decorator]
-def store_kv_kernel(  # type: ignore[no-untyped-def]
-    key,
-    value,
-    key_cache,
-    value_cache,
-    slot_mapping,
-    num_slots,
-    key_stride_row,
-    key_stride_head,
-    value_stride_row,
-    value_stride_head,
-    HEAD_DIM: tl.constexpr,
-    WIDTH: tl.constexpr,
-    PADDED_WIDTH: tl.constexpr,
-) -> None:
-    """One program copies one token's row: all KV heads, WIDTH = kv_heads * HEAD_DIM elements."""
-    row = tl.program_id(0).to(tl.int64)
-    slot = tl.load(slot_mapping + row)
-    element = tl.arange(0, PADDED_WIDTH)
-    head, x = element // HEAD_DIM, element % HEAD_DIM
-    keep = (element < WIDTH) & (slot >= 0) & (slot < num_slots)
-    target = slot * WIDTH + element
-    k = tl.load(key + row * key_stride_row + head * key_stride_head + x, mask=keep, other=0.0)
-    v = tl.load(value + row * value_stride_row + head * value_stride_head + x, mask=keep, other=0.0)
-    tl.store(key_cache + target, k, mask=keep)
-    tl.store(value_cache + target, v, mask=keep)
-
-
 @triton.jit  # type: ignore[untyped-decorator]
 def paged_attention_kernel(  # type: ignore[no-untyped-def]
     query,
@@ -141,47 +114,21 @@ def paged_attention_kernel(  # type: ignore[no-untyped-def]
     )
 
 
-def store_kv(
-    key: torch.Tensor,
-    value: torch.Tensor,
-    key_cache: torch.Tensor,
-    value_cache: torch.Tensor,
-    slot_mapping: torch.Tensor,
-) -> None:
-    """Write each row's key and value to its slot; see ``kernels.reference.store_kv``.
-
-    A slot outside the cache is skipped as -1 is: to report it, the GPU would have to be waited for.
-    """
-    rows, kv_heads, head_dim = key.shape
-    if not rows:
-        return
-    key, value = _dense_rows(key), _dense_rows(value)
-    width = kv_heads * head_dim
-    store_kv_kernel[(rows,)](
-        key,
-        value,
-        key_cache,
-        value_cache,
-        slot_mapping,
-        key_cache.shape[0],
-        key.stride(0),
-        key.stride(1),
-        value.stride(0),
-        value.stride(1),
-        HEAD_DIM=head_dim,
-        WIDTH=width,
-        PADDED_WIDTH=triton.next_power_of_2(width),
-    )
-
-
 def paged_attention(
     query: torch.Tensor,
     key_cache: torch.Tensor,
     value_cache: torch.Tensor,
     batch: PagedBatch,
     scale: float,
+    window: int = 0,
+    softcap: float = 0.0,
 ) -> torch.Tensor:
     """Causal attention of a mixed batch over block tables in one launch; see ``kernels.reference.paged_attention``."""
+    check_attention(query, key_cache, value_cache, window, softcap)
+    if window or softcap:
+        raise ValueError(
+            f"window is {window} and softcap {softcap}: the Triton kernel takes neither yet, use the reference"
+        )
     rows, heads, head_dim = query.shape
     kv_heads = key_cache.shape[1]
     if query.dtype not in (torch.float32, torch.float16, torch.bfloat16) or key_cache.dtype != query.dtype:
@@ -192,7 +139,7 @@ def paged_attention(
     out = torch.empty((rows, heads, head_dim), dtype=query.dtype, device=query.device)
     if not rows:
         return out
-    query = _dense_rows(query)
+    query = dense_rows(query)
     group = heads // kv_heads
     padded_dim = max(MIN_TILE, triton.next_power_of_2(head_dim))
     row_bytes = padded_dim * query.element_size()
@@ -234,11 +181,6 @@ def _dot_dtype(dtype: torch.dtype) -> Any:
         compiled = isinstance(paged_attention_kernel, triton.JITFunction)
         return tl.bfloat16 if compiled else tl.float32
     return tl.float16 if dtype == torch.float16 else tl.float32
-
-
-def _dense_rows(tensor: torch.Tensor) -> torch.Tensor:
-    """The kernels take any stride between rows and heads, but not within a head."""
-    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
 def warm_up(heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype) -> None:

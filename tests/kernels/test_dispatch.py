@@ -33,12 +33,14 @@ def test_other_dtypes_take_the_reference() -> None:
 
 @needs_triton
 def test_cuda_takes_the_triton_kernels() -> None:
-    from kernels import triton_paged
+    from kernels import triton_cache, triton_paged
 
     backend = select_backend(CUDA, torch.bfloat16)
     assert backend.name == "triton"
     assert backend.paged_attention is triton_paged.paged_attention
-    assert backend.store_kv is triton_paged.store_kv
+    assert backend.store_kv is triton_cache.store_kv
+    assert backend.copy_blocks is triton_cache.copy_blocks
+    assert backend.swap_blocks is triton_cache.swap_blocks
 
 
 def test_cuda_without_triton_takes_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
