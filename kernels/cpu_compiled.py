@@ -89,7 +89,7 @@ def worker() -> ModuleType | None:
 
 @cache
 def c_function(name: str) -> Function:
-    """The compiled kernel of that name: ``attend_float32``, ``attend_bfloat16`` or ``store``."""
+    """The compiled kernel of that name: ``attend_float32``, ``attend_bfloat16``, ``store`` or ``move``."""
     module = worker()
     if module is None:
         raise ImportError("the compiled CPU kernels need Numba: pip install numba")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
 from typing import NamedTuple
@@ -19,12 +20,14 @@ from kernels.reference import slots_of
 MAX_NATIVE_ROWS = 16
 # Waking a second core pays from this much work on, in tokens of context; an item costs as much as 16 tokens besides.
 MIN_PARALLEL_WORK, ITEM_WORK = 384, 16
+# A gathered run whose mask is not plainly causal is cut into pieces of this many rows: each gathers what its rows see.
+PIECE_ROWS = 128
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A sequence's query rows ``first:last``; ``slots`` int64 [context], in order; ``mask`` bool [rows, context], true
-    where a row may look, or None where the rows are the whole context."""
+    """Query rows ``first:last`` of a sequence; ``slots`` int64 [tokens] of what they see, in order; ``mask`` bool [rows,
+    tokens], true where a row may look, or None where the rows are the whole context."""
 
     first: int
     last: int
@@ -42,19 +45,19 @@ class Layer(NamedTuple):
     head_dim: int
     threads: int
     scale: float
+    softcap: float
 
 
 class Plan:
-    """The work of one ``PagedBatch``. Keeps the batch, so that ``plan.batch is batch`` is a safe test.
+    """The work of one ``PagedBatch`` in layers with this ``window`` (0: none), with or without a soft cap.
 
     Attributes:
-        chunks: sequences with more than ``MAX_NATIVE_ROWS`` query rows.
-        items: pieces of work for the compiled kernel: a query row and ``CHUNK`` tokens of its context each.
+        chunks: sequences with more than ``MAX_NATIVE_ROWS`` query rows, in pieces where there is a window or a cap.
+        items: pieces of work for the compiled kernel: a query row and ``CHUNK`` tokens that it sees each.
         args_address: the kernel's argument; see ``kernels.cpu_worker``.
     """
 
-    def __init__(self, batch: PagedBatch, worker: ModuleType) -> None:
-        self.batch = batch
+    def __init__(self, batch: PagedBatch, worker: ModuleType, window: int = 0, capped: bool = False) -> None:
         start, context = batch.query_start.numpy(), batch.context_len.numpy()
         block_size, table = batch.block_size.contiguous(), batch.block_table.contiguous()
         lengths = start[1:] - start[:-1]
@@ -64,17 +67,20 @@ class Plan:
         sequence = np.repeat(np.arange(len(context), dtype=np.int32), np.where(native, lengths, 0))
         query_row = np.flatnonzero(np.repeat(native, lengths)).astype(np.int32)
         visible = context[sequence] - start[1:][sequence] + query_row + 1
-        pieces = -(-visible // worker.CHUNK)
+        first_token = np.maximum(visible - window, 0) if window else np.zeros_like(visible)
+        pieces = -(-(visible - first_token) // worker.CHUNK)
         first_item = np.zeros(len(pieces) + 1, dtype=np.int32)
         np.cumsum(pieces, out=first_item[1:])
         item_row = np.repeat(np.arange(len(pieces), dtype=np.int32), pieces)
         done = np.zeros(len(pieces), dtype=np.int64)
 
         self.items = len(item_row)
-        self._work = int(visible.sum()) + ITEM_WORK * self.items
-        self.chunks = [_chunk(batch, int(i)) for i in np.flatnonzero(~native)]
+        self._work = int((visible - first_token).sum()) + ITEM_WORK * self.items
+        piece_rows = PIECE_ROWS if window or capped else batch.max_query_len
+        self.chunks = [chunk for i in np.flatnonzero(~native) for chunk in _chunks(batch, int(i), window, piece_rows)]
         # The kernel sees addresses only: keep what they point to.
-        self._kept = (item_row, first_item, query_row, sequence, visible.astype(np.int32), done)
+        rows = (query_row, sequence, first_token.astype(np.int32), visible.astype(np.int32))
+        self._kept = (item_row, first_item, *rows, done)
         self._tensors = (table, block_size, batch.slot_base.contiguous())
         self._fields = worker
         self._layer: Layer | None = None
@@ -94,8 +100,10 @@ class Plan:
         if layer != self._layer:
             self._layer = layer
             self._scratch = self._lay_out_scratch(layer)
-            scale_bits = struct.unpack("q", struct.pack("d", layer.scale * math.log2(math.e)))[0]
-            args[fields.QUERY_ROWS : fields.SCALE_BITS + 1] = (*layer[:-1], scale_bits)
+            cap = layer.softcap * math.log2(math.e)
+            scale = layer.scale / layer.softcap if layer.softcap else layer.scale * math.log2(math.e)
+            numbers = struct.unpack("qq", struct.pack("dd", scale, cap))
+            args[fields.QUERY_ROWS : fields.CAP_BITS + 1] = (*layer[:-2], *numbers)
         args[: fields.BAD_SLOT + 1] = (0, 0, -1)
         args[fields.QUERY : fields.OUT + 1] = addresses
 
@@ -151,11 +159,19 @@ def _check(lengths: np.ndarray, context: np.ndarray, block_size: np.ndarray, wid
         )
 
 
-def _chunk(batch: PagedBatch, sequence: int) -> Chunk:
-    first, last = int(batch.query_start[sequence]), int(batch.query_start[sequence + 1])
+def _chunks(batch: PagedBatch, sequence: int, window: int, piece_rows: int) -> Iterator[Chunk]:
+    """The query rows of a sequence, ``piece_rows`` at a time."""
+    start, end = int(batch.query_start[sequence]), int(batch.query_start[sequence + 1])
     slots = slots_of(batch, sequence)
-    rows, context = last - first, len(slots)
-    mask = None
-    if rows < context:
-        mask = torch.ones(rows, context, dtype=torch.bool).tril(diagonal=context - rows)
-    return Chunk(first, last, slots, mask)
+    before = len(slots) - (end - start)  # tokens before the first row
+    for row in range(start, end, piece_rows):
+        last = min(row + piece_rows, end)
+        position = before + row - start  # of the first row of the piece
+        oldest = max(position - window + 1, 0) if window else 0
+        seen = slots[oldest : position + last - row]
+        offset = position - oldest  # row i sees the tokens up to i + offset, and the last ``window`` of them
+        if not window and not offset:
+            yield Chunk(row, last, seen, None)
+            continue
+        mask = torch.ones(last - row, len(seen), dtype=torch.bool).tril_(offset)
+        yield Chunk(row, last, seen, mask.triu_(offset - window + 1) if window else mask)

@@ -4,9 +4,10 @@ Each kernel is a C function of one argument, the address of an int64 array: coun
 names below). That makes a call from Python cost a few microseconds, and any thread can run it.
 
 ``attend`` is split-K attention (as in Flash-Decoding): the work is cut into items of one query row and ``CHUNK``
-tokens of its context, whatever the batch, so a row's result does not depend on its neighbours, on the number of threads
+tokens that it sees, whatever the batch, so a row's result does not depend on its neighbours, on the number of threads
 or on where its blocks lie. Threads draw items from a shared counter; whoever finishes a row's last item merges its
-parts, in order. An item reads whole slots (all KV heads), each once for all the query heads of its groups.
+parts, in order. An item reads whole slots (all KV heads), each once for all the query heads of its groups. Tokens that
+have left a row's sliding window are in none of its items, so they are neither looked up nor read.
 """
 
 from __future__ import annotations
@@ -16,26 +17,44 @@ from typing import Any
 import numpy as np
 from numba import carray, cfunc, njit
 
-from kernels.cpu_intrinsics import FAST, OPTIONS, as_float64, exp2, fetch_add, pointer, prefetch, widen
+from kernels.cpu_intrinsics import (
+    FAST,
+    OPTIONS,
+    PRECISE,
+    as_float64,
+    exp2,
+    fetch_add,
+    pointer,
+    prefetch,
+    tanh,
+    widen,
+)
 
 AHEAD = 8  # tokens between the one worked on and the one whose row is being fetched: the processor cannot guess blocks
 CHUNK = 128  # tokens of context in one item: small enough to share one short sequence between two cores
 
 # Fields of the int64 array that ``attend`` works on: counters (0, 0 and -1 at the start), addresses, sizes.
 NEXT_ITEM, NEXT_THREAD, BAD_SLOT = 0, 1, 2
-ITEM_ROW, ROW_FIRST_ITEM, ROW_QUERY, ROW_SEQUENCE, ROW_CONTEXT, ROW_DONE = 3, 4, 5, 6, 7, 8
-TABLE, BLOCK_SIZE, SLOT_BASE = 9, 10, 11
-QUERY, KEYS, VALUES, OUT = 12, 13, 14, 15
-PART_PEAK, PART_SUM, PART_OUT, SCRATCH_QUERY, SCRATCH_SCORES, SCRATCH_SLOTS = 16, 17, 18, 19, 20, 21
-ITEMS, ROWS, SEQUENCES, TABLE_WIDTH, QUERY_ROWS, SLOTS, HEADS, KV_HEADS, HEAD_DIM, THREADS = range(22, 32)
-SCALE_BITS = 32  # the bits of the float64 scale * log2(e)
+ITEM_ROW, ROW_FIRST_ITEM, ROW_QUERY, ROW_SEQUENCE, ROW_FIRST_TOKEN, ROW_CONTEXT, ROW_DONE = range(3, 10)
+TABLE, BLOCK_SIZE, SLOT_BASE = 10, 11, 12
+QUERY, KEYS, VALUES, OUT = 13, 14, 15, 16
+PART_PEAK, PART_SUM, PART_OUT, SCRATCH_QUERY, SCRATCH_SCORES, SCRATCH_SLOTS = range(17, 23)
+ITEMS, ROWS, SEQUENCES, TABLE_WIDTH, QUERY_ROWS, SLOTS, HEADS, KV_HEADS, HEAD_DIM, THREADS = range(23, 33)
+# Bits of float64 numbers. The query is multiplied by SCALE and, where CAP is not 0, a score becomes CAP * tanh(score);
+# either way scores end up in units of log2(e), for exp2.
+SCALE_BITS, CAP_BITS = 33, 34
 SCRATCH_FIELDS = (PART_PEAK, PART_SUM, PART_OUT, SCRATCH_QUERY, SCRATCH_SCORES, SCRATCH_SLOTS)
-ATTEND_FIELDS = 33
+ATTEND_FIELDS = 35
 
 # Fields of the int64 array that ``store`` works on; BAD_SLOT as above.
 STORE_MAPPING, STORE_KEY, STORE_VALUE, STORE_KEYS, STORE_VALUES = 3, 4, 5, 6, 7
 STORE_ROWS, STORE_SLOTS, STORE_WIDTH = 8, 9, 10  # width: bytes of a row
 STORE_FIELDS = 11
+
+# Fields of the int64 array that ``move`` works on; NEXT_ITEM as above. An item is one move in one plane.
+MOVE_LIST, MOVE_SOURCE, MOVE_DESTINATION = 3, 4, 5
+MOVE_COUNT, MOVE_PLANES, MOVE_SOURCE_SLOTS, MOVE_DESTINATION_SLOTS, MOVE_WIDTH = 6, 7, 8, 9, 10
+MOVE_FIELDS = 11
 
 
 @njit(**OPTIONS)  # type: ignore[untyped-decorator]
@@ -91,6 +110,14 @@ def score_tokens(query: Any, keys: Any, slots: Any, count: int, scores: Any) -> 
                 for x in range(dim):
                     p += query[head, x] * widen(keys[slots[j], kv_head, x])
                 scores[head, j] = p
+
+
+@njit(**PRECISE)  # type: ignore[untyped-decorator]
+def cap_scores(scores: Any, count: int, cap: Any) -> None:
+    """Keep each head's scores within +-cap: scores = cap * tanh(scores)."""
+    for head in range(scores.shape[0]):
+        for j in range(count):
+            scores[head, j] = cap * tanh(scores[head, j])
 
 
 @njit(**OPTIONS)  # type: ignore[untyped-decorator]
@@ -161,6 +188,7 @@ def attend_items(args: Any, keys: Any, values: Any) -> None:
     first_item = carray(pointer(args[ROW_FIRST_ITEM]), (rows + 1,), np.int32)
     row_query = carray(pointer(args[ROW_QUERY]), (rows,), np.int32)
     row_sequence = carray(pointer(args[ROW_SEQUENCE]), (rows,), np.int32)
+    row_first = carray(pointer(args[ROW_FIRST_TOKEN]), (rows,), np.int32)
     row_context = carray(pointer(args[ROW_CONTEXT]), (rows,), np.int32)
     row_done = carray(pointer(args[ROW_DONE]), (rows,), np.int64)
     table = carray(pointer(args[TABLE]), (sequences, args[TABLE_WIDTH]), np.int32)
@@ -171,7 +199,7 @@ def attend_items(args: Any, keys: Any, values: Any) -> None:
     peaks = carray(pointer(args[PART_PEAK]), (items, heads), np.float32)
     sums = carray(pointer(args[PART_SUM]), (items, heads), np.float32)
     parts = carray(pointer(args[PART_OUT]), (items, heads, dim), np.float32)
-    scale = np.float32(as_float64(args[SCALE_BITS]))
+    scale, cap = np.float32(as_float64(args[SCALE_BITS])), np.float32(as_float64(args[CAP_BITS]))
 
     thread = fetch_add(args, NEXT_THREAD)
     scaled = carray(pointer(args[SCRATCH_QUERY]), (threads, heads, dim), np.float32)[thread]
@@ -182,7 +210,7 @@ def attend_items(args: Any, keys: Any, values: Any) -> None:
     while item < items:
         row = item_row[item]
         begin, end = first_item[row], first_item[row + 1]
-        sequence, first = row_sequence[row], (item - begin) * CHUNK
+        sequence, first = row_sequence[row], row_first[row] + (item - begin) * CHUNK
         count = min(CHUNK, row_context[row] - first)
         bad = fill_slots(slots, table[sequence], block_size[sequence], slot_base[sequence], first, count, args[SLOTS])
         if bad == -1:
@@ -190,6 +218,8 @@ def attend_items(args: Any, keys: Any, values: Any) -> None:
                 for x in range(dim):
                     scaled[head, x] = query[row_query[row], head, x] * scale
             score_tokens(scaled, keys, slots, count, scores)
+            if cap > 0:
+                cap_scores(scores, count, cap)
             softmax_parts(scores, count, peaks[item], sums[item])
             weigh_values(scores, values, slots, count, parts[item])
         else:
@@ -237,9 +267,25 @@ def store(address: Any) -> None:
                 values[slot, x] = value[row, x]
 
 
+def move(address: Any) -> None:
+    """``copy_blocks`` and ``swap_blocks`` for any dtype: runs of slots are copied as bytes, moves in any order."""
+    args = carray(address, (MOVE_FIELDS,), np.int64)
+    planes, count, width = args[MOVE_PLANES], args[MOVE_COUNT], args[MOVE_WIDTH]
+    moves = carray(pointer(args[MOVE_LIST]), (count, 3), np.int64)
+    source = carray(pointer(args[MOVE_SOURCE]), (planes, args[MOVE_SOURCE_SLOTS] * width), np.uint8)
+    destination = carray(pointer(args[MOVE_DESTINATION]), (planes, args[MOVE_DESTINATION_SLOTS] * width), np.uint8)
+    item = fetch_add(args, NEXT_ITEM)
+    while item < planes * count:
+        plane, one = item // count, moves[item % count]
+        first, target = one[0] * width, one[1] * width
+        for x in range(one[2] * width):
+            destination[plane, target + x] = source[plane, first + x]
+        item = fetch_add(args, NEXT_ITEM)
+
+
 def compile_kernel(name: str) -> int:
-    """Address of ``attend_float32``, ``attend_bfloat16`` or ``store`` as a C function: compiled, or loaded from disk."""
-    function = {"attend_float32": attend_float32, "attend_bfloat16": attend_bfloat16, "store": store}[name]
+    """Address of the kernel of that name as a C function: compiled, or loaded from disk."""
+    function = {kernel.__name__: kernel for kernel in (attend_float32, attend_bfloat16, store, move)}[name]
     kernel = cfunc("void(voidptr)", cache=True, error_model="numpy", fastmath=FAST)(function)
     _alive.append(kernel)
     return int(kernel.address)

@@ -142,17 +142,17 @@ def _triton(device: torch.device) -> AttentionBackend:
 
 
 def _cpu(device: torch.device) -> AttentionBackend:
-    from kernels import cpu_paged, reference
+    from kernels import cpu_cache, cpu_paged
 
     if device.type != "cpu":
         raise ValueError(f"attention backend 'cpu' runs on a CPU, not on {device.type}: use auto or reference")
     return AttentionBackend(
         name="cpu",
         description="native CPU kernels",
-        store_kv=cpu_paged.store_kv,
+        store_kv=cpu_cache.store_kv,
         paged_attention=cpu_paged.paged_attention,
-        copy_blocks=reference.copy_blocks,
-        swap_blocks=reference.swap_blocks,
+        copy_blocks=cpu_cache.copy_blocks,
+        swap_blocks=cpu_cache.swap_blocks,
         warm_up=cpu_paged.warm_up,
     )
 
