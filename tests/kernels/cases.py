@@ -15,7 +15,7 @@ FAR_AWAY = 2**31 - 1  # a table entry that leads out of any cache
 @dataclass(frozen=True)
 class Sequence:
     """``rows`` query rows at the end of ``context`` tokens, in blocks of ``block_size``. Sequences with the same block
-    size share an arena."""
+    size share an arena. A block as large as the context is a contiguous region."""
 
     rows: int
     context: int
@@ -35,11 +35,15 @@ class Case:
     def scale(self) -> float:
         return self.query.shape[-1] ** -0.5
 
-    def oracle(self) -> torch.Tensor:
+    def oracle(self, window: int = 0, softcap: float = 0.0) -> torch.Tensor:
         """The float64 reference over the block tables."""
-        return reference.paged_attention(
-            self.query.double(), self.key_cache.double(), self.value_cache.double(), self.batch, self.scale
-        )
+        caches = self.key_cache.double(), self.value_cache.double()
+        return reference.paged_attention(self.query.double(), *caches, self.batch, self.scale, window, softcap)
+
+
+def float32_tolerance(device: torch.device) -> float:
+    """How far float32 may lie from the oracle: a GPU's exponential is an approximation."""
+    return 1e-5 if device.type == "cuda" else 2e-6
 
 
 def build(
