@@ -20,7 +20,7 @@ import msgspec
 from websockets.sync.client import connect
 
 from engine.events import ArenaState, Snapshot, Step
-from tests.reducer import Reducer
+from engine.reducer import Reducer
 
 PATIENCE_S = 120
 Found = TypeVar("Found")

@@ -15,9 +15,9 @@ from engine.engine import Engine
 from engine.events import ArenaState, Partition, Snapshot, Step
 from engine.messages import AnyReply, Failed, OpenArena, Output, Sampling, SnapshotTaken, Stepped, Submit, TakeSnapshot
 from engine.model_runner import ModelRunner
+from engine.reducer import Reducer
 from kernels.dispatch import select_backend
 from tests.engine.harness import Letters
-from tests.reducer import Reducer
 
 NEAR_TIE = 1e-3
 MOST_TIES = 0.005

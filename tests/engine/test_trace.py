@@ -9,7 +9,7 @@ import pytest
 
 from engine import trace
 from engine.events import BlockAllocated, RequestFinished
-from tests.reducer import Impossible, Reducer
+from engine.reducer import Impossible, Reducer
 
 RECORDING = Path(__file__).parents[2] / "static/recordings/growing.jsonl"
 

@@ -16,8 +16,8 @@ from engine import trace
 from engine.arena import Refused
 from engine.events import Snapshot
 from engine.messages import ModelInfo
+from engine.reducer import Reducer
 from tests.engine.harness import Rig
-from tests.reducer import Reducer
 
 ROOT = Path(__file__).parents[2]
 NODE = shutil.which("node")
