@@ -9,13 +9,17 @@ def blocks_for(tokens: int, block_size: int) -> int:
 
 
 class BlockTable:
-    """``blocks[i]`` is the physical block of logical block ``i``; ``slots`` counts the slots written so far."""
+    """``blocks[i]`` is the physical block of logical block ``i``; ``slots`` counts the slots written so far.
 
-    __slots__ = ("block_size", "blocks", "slots")
+    ``offset``: slots of the arena before block 0. Contiguous memory is a table of one block, as large as the region.
+    """
+
+    __slots__ = ("block_size", "blocks", "offset", "slots")
 
     def __init__(self, block_size: int) -> None:
         self.block_size = block_size
         self.blocks: list[int] = []
+        self.offset = 0
         self.slots = 0
 
     @property

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import singledispatchmethod
 
-from engine.arena import Refused
 from engine.engine import Engine, Place
 from engine.messages import (
     Abort,
@@ -17,9 +16,12 @@ from engine.messages import (
     CloseArena,
     Done,
     Failed,
+    Fork,
     OpenArena,
     Pause,
+    RegisterPrefix,
     Reset,
+    ResetCache,
     Resume,
     RunStep,
     SetPace,
@@ -29,7 +31,9 @@ from engine.messages import (
     Submitted,
     TakeSnapshot,
 )
+from engine.paged_manager import PagedManager
 from engine.slot_ranges import CacheFull
+from engine.submission import Refused
 
 log = logging.getLogger(__name__)
 Send = Callable[[AnyReply], None]
@@ -107,8 +111,37 @@ class Commands:
     def _(self, command: Submit) -> None:
         place = self._place(command.arena)
         tokens = self._tokens(command.prompt)
-        request = place.arena.submit(tokens, command.sampling, command.source, command.stream)
+        request = place.arena.submit(
+            tokens,
+            command.sampling,
+            command.source,
+            command.stream,
+            command.echo,
+            command.priority,
+            command.cache_salt,
+        )
         self._send(Submitted(command.ref, command.arena, request.number, request.prompt_tokens))
+
+    @_do.register
+    def _(self, command: RegisterPrefix) -> None:
+        place = self._place(command.arena)
+        request = place.arena.register_prefix(self._tokens(command.prompt), command.cache_salt)
+        self._send(Submitted(command.ref, command.arena, request.number, request.prompt_tokens))
+
+    @_do.register
+    def _(self, command: Fork) -> None:
+        self._place(command.arena).arena.fork(command.sequence)
+        self._send(Done(command.ref))
+
+    @_do.register
+    def _(self, command: ResetCache) -> None:
+        manager = self._place(command.arena).arena.manager
+        if not isinstance(manager, PagedManager):
+            raise Refused("unsupported", "arena", f"{manager.name} has no prefix cache: reset it where memory is paged")
+        if not manager.reset_cache():
+            used = manager.num_blocks - manager.num_free
+            raise Refused("cache_in_use", "arena", f"{used} blocks are in use: wait until all requests have ended")
+        self._send(Done(command.ref))
 
     def _tokens(self, prompt: str | Sequence[int | ChatTurn]) -> list[int]:
         vocabulary = self._engine.vocabulary
@@ -167,8 +200,7 @@ class Commands:
         wish = OpenArena(
             ref=command.ref,
             arena=command.arena,
-            block_size=command.block_size or old.shape.block_size,
-            num_blocks=command.num_blocks or old.shape.num_blocks,
+            memory=command.memory or old.memory,
             pace_ms=place.pace.interval * 1000,
             scene=command.scene,
             epoch=old.log.epoch + 1,

@@ -8,17 +8,19 @@ from dataclasses import dataclass, field
 
 import torch
 
-from engine import step_inputs
-from engine.arena import Arena, Limits, Shape
+from engine import managers, step_inputs
+from engine.arena import Arena
+from engine.decoding import Decoding
 from engine.events import StepTimes
+from engine.fair_share import FairShare
 from engine.log import EventLog
-from engine.messages import OpenArena, Sampling
+from engine.memory_manager import Move
+from engine.messages import OpenArena
 from engine.model_runner import ModelRunner
-from engine.paged_manager import MAX_BLOCK_SIZE
-from engine.sampling import sample
 from engine.scene import SCENES, Scene
-from engine.scheduler import Chunk
 from engine.slot_ranges import SlotRanges
+from engine.step_results import read
+from engine.submission import Limits
 from engine.text import Vocabulary
 
 
@@ -34,9 +36,12 @@ class Pace:
 
 @dataclass(slots=True)
 class Place:
-    """An open arena with its pace and, while it still opens, its scene."""
+    """An open arena with its pace and, while it still opens, its scene. ``base`` and ``cpu_base``: the first of its slots
+    in the flat cache and in the CPU's."""
 
     arena: Arena
+    base: int = 0
+    cpu_base: int = 0
     pace: Pace = field(default_factory=Pace)
     scene: Scene | None = None
 
@@ -49,9 +54,8 @@ class Place:
 
 
 class Engine:
-    """Runs all arenas. ``token_budget``: query rows of one pass, shared evenly by the arenas that have work; each may
-    always run all its decodes. With ``verify`` the books of every arena are checked after every step. ``clock`` gives
-    seconds; it paces arenas and stamps envelopes."""
+    """Runs all arenas. ``token_budget``: query rows of one pass, shared by the arenas that have work. With ``verify`` the
+    books of every arena are checked after every step. ``clock`` gives seconds; it paces arenas and stamps envelopes."""
 
     def __init__(
         self,
@@ -68,31 +72,31 @@ class Engine:
         self.limits = limits
         self.places: dict[str, Place] = {}
         self.clock = clock
-        self._token_budget = token_budget
         self._seed = seed
         self._verify = verify
-        self._ranges = SlotRanges(len(runner.keys[0]))
-        self._turn = 0
+        self._ranges = SlotRanges(runner.cache.shape[1], "KV_SLOTS")
+        self._cpu_ranges = SlotRanges(runner.host.shape[1], "CPU_KV_SLOTS")
+        self._shares = FairShare(token_budget)
 
     def check(self, wish: OpenArena) -> None:
-        """Raises ValueError for a shape or scene that cannot be, CacheFull for more slots than the whole cache has."""
+        """Raises ValueError for a memory or scene that cannot be, CacheFull for more slots than there are."""
         if wish.scene not in SCENES:
             raise ValueError(f"scene {wish.scene!r} does not exist: choose one of {', '.join(sorted(SCENES))}")
-        if wish.num_blocks < 1 or not 1 <= wish.block_size <= MAX_BLOCK_SIZE:
-            raise ValueError(
-                f"{wish.num_blocks} blocks of {wish.block_size} slots cannot be: choose at least 1 block, and a block size "
-                f"from 1 to {MAX_BLOCK_SIZE}"
-            )
-        self._ranges.check(wish.arena, wish.num_blocks * wish.block_size)
+        managers.check(wish.memory)
+        self._ranges.check(wish.arena, wish.memory.slots)
+        self._cpu_ranges.check(wish.arena, wish.memory.cpu_slots)
 
     def open(self, wish: OpenArena) -> Place:
         """Carve out an arena. Raises as ``check`` does."""
         self.check(wish)
-        shape = Shape(wish.num_blocks, wish.block_size)
         log = EventLog(wish.arena, wish.epoch, self.clock())
-        base = self._ranges.take(wish.arena, wish.num_blocks * wish.block_size)
-        arena = Arena(log, base, shape, self.vocabulary, self.limits, self._seed)
-        place = Place(arena, Pace(interval=wish.pace_ms / 1000))
+        arena = Arena(log, wish.memory, self.vocabulary, self.limits, self._seed, self.runner.bytes_per_token)
+        place = Place(
+            arena,
+            base=self._ranges.take(wish.arena, wish.memory.slots),
+            cpu_base=self._cpu_ranges.take(wish.arena, wish.memory.cpu_slots),
+            pace=Pace(interval=wish.pace_ms / 1000),
+        )
         place.scene = SCENES[wish.scene](arena, self.vocabulary.encode)
         self._advance(place)
         self.places[wish.arena] = place
@@ -102,6 +106,7 @@ class Engine:
         """Forget an arena and give its slots back."""
         del self.places[name]
         self._ranges.give_back(name)
+        self._cpu_ranges.give_back(name)
 
     def next_due(self) -> float | None:
         """Seconds until a step is due: 0 for now, None if nothing waits for one."""
@@ -114,43 +119,60 @@ class Engine:
         return max(0.0, min(waits)) if waits else None
 
     def step(self) -> list[Place]:
-        """One step of every arena that is due, in one forward pass. Returns the places that have something to tell."""
+        """One step of every arena that is due and has its turn, in one forward pass. Returns the places that stepped."""
         started = time.perf_counter()
         now = self.clock()
-        stepped, entries, owners = self._plan(now)
+        stepped, entries = self._plan(now)
         if entries:
             inputs = step_inputs.build(entries, self.runner.device)
+            self._move(stepped)
             planned = time.perf_counter()
             logits = self.runner.forward(inputs)
             self._synchronise()
             ran = time.perf_counter()
-            samplers = [entry.chunk for entry in entries if entry.chunk.sample]
-            tokens = sample(logits, [_choice(chunk) for chunk in samplers]) if samplers else []
-            sampled = dict(zip(map(id, samplers), tokens, strict=True))
-            times = StepTimes(
-                schedule=_ms(started, planned), forward=_ms(planned, ran), sample=_ms(ran, time.perf_counter())
-            )
-            for name, chunks in owners.items():
-                results = [sampled[id(chunk)] for chunk in chunks if chunk.sample]
-                self.places[name].arena.commit(chunks, results, times)
+            results = read(entries, logits, self._decoding)
+            sampled = time.perf_counter()
+            times = StepTimes(schedule=_ms(started, planned), forward=_ms(planned, ran), sample=_ms(ran, sampled))
+            self._shares.cost.observe(inputs.input_ids.shape[1], sampled - planned)
+            for name, result in results.items():
+                self.places[name].arena.commit(result.chunks, result.picks, times, result.scored)
         for place in stepped:
             self._after(place, now)
         return stepped
 
-    def _plan(self, now: float) -> tuple[list[Place], list[step_inputs.Entry], dict[str, list[Chunk]]]:
-        ready = [place for place in self.places.values() if place.ready(now)]
-        # Whose prefill comes first rotates, so that no arena is always served last.
-        self._turn += 1
-        ready = ready[self._turn % len(ready) :] + ready[: self._turn % len(ready)] if ready else []
-        budget = max(self.limits.max_sequences, self._token_budget // max(1, len(ready)))
+    def _plan(self, now: float) -> tuple[list[Place], list[step_inputs.Entry]]:
+        ready = {name: place for name, place in self.places.items() if place.ready(now)}
+        budgets = self._shares.budgets({name: place.arena.scheduler.demand() for name, place in ready.items()})
+        stepped: list[Place] = []
         entries: list[step_inputs.Entry] = []
-        owners: dict[str, list[Chunk]] = {}
-        for place in ready:
-            chunks = place.arena.plan(budget).chunks
-            if chunks:
-                owners[place.arena.log.arena] = chunks
-                entries += [step_inputs.Entry(chunk, place.arena.base) for chunk in chunks]
-        return ready, entries, owners
+        for name, place in ready.items():
+            if budgets[name] == 0:
+                continue
+            stepped.append(place)
+            chunks = place.arena.plan(budgets[name]).chunks
+            self._shares.used(name, sum(chunk.count for chunk in chunks))
+            entries += [step_inputs.Entry(name, chunk, place.base, place.arena.reads(chunk)) for chunk in chunks]
+        return stepped, entries
+
+    def _move(self, stepped: list[Place]) -> None:
+        """Swap and copy what the plans ask for: out before in before copies, and all before the pass writes."""
+        out: list[Move] = []
+        back: list[Move] = []
+        copies: list[Move] = []
+        for place in stepped:
+            moves, base, cpu = place.arena.manager.take_moves(), place.base, place.cpu_base
+            out += [(source + base, target + cpu, count) for source, target, count in moves.out]
+            back += [(source + cpu, target + base, count) for source, target, count in moves.back]
+            copies += [(source + base, target + base, count) for source, target, count in moves.copies]
+        if out:
+            self.runner.swap_out(out)
+        if back:
+            self.runner.swap_in(back)
+        if copies:
+            self.runner.copy(copies)
+
+    def _decoding(self, name: str) -> Decoding:
+        return self.places[name].arena.decoding
 
     def _after(self, place: Place, now: float) -> None:
         place.pace.due = now + place.pace.interval
@@ -166,11 +188,6 @@ class Engine:
     def _synchronise(self) -> None:
         if self.runner.device.type == "cuda":
             torch.cuda.synchronize(self.runner.device)
-
-
-def _choice(chunk: Chunk) -> tuple[Sampling, int, int]:
-    request = chunk.sequence.request
-    return request.sampling, request.seed, len(chunk.sequence.tokens)
 
 
 def _ms(start: float, end: float) -> float:

@@ -47,6 +47,10 @@ class MemoryManager(Protocol):
         """None if the request's prompt (and the first token of each of its sequences) can be placed in an empty arena,
         else the reason with its numbers. Mutates nothing."""
 
+    def longest(self, request: Request) -> int | None:
+        """Tokens, prompt and outputs, that a sequence of the request can have here at most; None if only the capacity
+        limits it. Mutates nothing."""
+
     def fits(self, request: Request, promised: int) -> bool:
         """Whether all tokens known of a waiting request could be placed now, if ``promised`` free blocks are spoken for.
         Mutates nothing."""

@@ -83,6 +83,10 @@ class Memory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def slots(self) -> int:
         return self.block_size * self.num_blocks
 
+    @property
+    def cpu_slots(self) -> int:
+        return self.block_size * self.cpu_blocks
+
 
 class OpenArena(Command, frozen=True, tag="open_arena"):
     """Carve an arena out of the cache. ``scene``: ``empty``, or ``growing`` (a few real requests come and go first,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engine.arena import Arena, Refused
+from engine.arena import Arena
 from engine.messages import Sampling
+from engine.submission import Refused
 
 EARLIER = (
     ("An operating system gives each process", 3),

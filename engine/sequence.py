@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from engine.beam_search import BeamSearch
 from engine.block_table import BlockTable
 from engine.messages import Sampling
+
+if TYPE_CHECKING:
+    from engine.beam_group import BeamGroup
 
 
 class Status(StrEnum):
@@ -24,7 +27,7 @@ class Sequence:
 
     The last sampled token is never among the computed ones: its key and value are written by the step that runs it.
     ``sample`` numbers the sequences of a request for their random numbers. ``logprob`` sums up those of the outputs.
-    ``finish``: why it ended, "" while it lives.
+    ``finish``: why it ended, "" while it lives; ``stop_reason``: the stop string or the stop token that ended it.
     """
 
     number: int
@@ -35,6 +38,7 @@ class Sequence:
     sample: int = 0
     logprob: float = 0.0
     finish: str = ""
+    stop_reason: int | str | None = None
 
     @property
     def outputs(self) -> list[int]:
@@ -59,8 +63,9 @@ class Request:
     """A prompt and the ``width`` sequences that may answer it at once; they are scheduled and preempted together.
 
     ``max_tokens`` is the wish, cut to what the model's length leaves. ``trunk``: tokens from the start that its sequences
-    share and that the first one computes for all; the others fork from it there. ``seed`` is the sampling seed, drawn by
-    the engine where none was given. ``admitted``: it has run, so its sequences are known outside.
+    share and that the first one computes for all; the others fork from it there. ``branched``: they have, so that none is
+    still to come. ``seed`` is the sampling seed, drawn by the engine where none was given. ``admitted``: it has run, so its
+    sequences are known outside. ``registers``: a prefix to be kept; nothing is sampled.
     """
 
     number: int
@@ -78,7 +83,9 @@ class Request:
     reason: str = ""
     cached_tokens: int = 0
     trunk: int = 0
-    beams: BeamSearch | None = None
+    branched: bool = False
+    registers: bool = False
+    beams: BeamGroup | None = None
     sequences: list[Sequence] = field(default_factory=list)
 
     @property
@@ -86,9 +93,19 @@ class Request:
         return self.sampling.width
 
     @property
+    def ranked(self) -> bool:
+        """Whether its answers are known only at the end: the best of more sequences than were asked for."""
+        return self.sampling.beam_search or self.width > self.sampling.n
+
+    @property
     def live(self) -> list[Sequence]:
         """The sequences that go on, in the order of their numbers."""
         return [sequence for sequence in self.sequences if not sequence.finish]
+
+    @property
+    def reads_prompt_logits(self) -> bool:
+        """Whether every token of the prompt must be run for its log probability, cached or not."""
+        return self.echo and self.sampling.logprobs is not None
 
     @property
     def ended(self) -> bool:

@@ -8,10 +8,11 @@ class CacheFull(Exception):
 
 
 class SlotRanges:
-    """Contiguous ranges of ``total`` slots, by owner."""
+    """Contiguous ranges of ``total`` slots, by owner. ``setting``: what the operator sets to have more."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, setting: str) -> None:
         self.total = total
+        self._setting = setting
         self._taken: dict[str, tuple[int, int]] = {}
 
     def take(self, owner: str, count: int) -> int:
@@ -34,7 +35,7 @@ class SlotRanges:
             free = self.total - sum(length for _, length in others)
             raise CacheFull(
                 f"{count} slots asked for and no gap is that wide ({free} of {self.total} slots are free): ask for fewer, "
-                f"or start the engine with a larger KV_SLOTS"
+                f"or start the engine with a larger {self._setting}"
             )
         return start
 

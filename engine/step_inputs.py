@@ -13,16 +13,23 @@ from kernels.batch import PagedBatch
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A chunk and the first slot of its arena in the flat cache."""
+    """A chunk, and the first slot of its arena in the flat cache. ``every_row``: logits of all its rows are wanted."""
 
+    arena: str
     chunk: Chunk
     base: int
+    every_row: bool = False
+
+    @property
+    def rows(self) -> int:
+        """How many rows of logits come back."""
+        return self.chunk.count if self.every_row else int(self.chunk.sample)
 
 
 @dataclass(frozen=True, slots=True)
 class StepInputs:
     """``t`` query rows. ``input_ids``, ``position_ids``: int64 [1, t]. ``sample_rows``: int64 [m], the last row of each
-    chunk that samples, in the order of the entries."""
+    chunk that samples, or all rows where they are wanted, in the order of the entries."""
 
     input_ids: torch.Tensor
     position_ids: torch.Tensor
@@ -43,9 +50,9 @@ def build(entries: list[Entry], device: torch.device) -> StepInputs:
         place = np.arange(chunk.start, end)
         positions += range(chunk.start, end)
         blocks = np.asarray(table.blocks, dtype=np.int64)
-        slots.append(entry.base + blocks[place // table.block_size] * table.block_size + place % table.block_size)
-        if chunk.sample:
-            sample_rows.append(len(tokens) - 1)
+        base = entry.base + table.offset
+        slots.append(base + blocks[place // table.block_size] * table.block_size + place % table.block_size)
+        sample_rows += range(len(tokens) - entry.rows, len(tokens))
     counts = [entry.chunk.count for entry in entries]
     contexts = [entry.chunk.start + entry.chunk.count for entry in entries]
 
@@ -57,7 +64,7 @@ def build(entries: list[Entry], device: torch.device) -> StepInputs:
         context_len=put(contexts, np.int32),
         block_table=put(_padded([entry.chunk.sequence.table.blocks for entry in entries]), np.int32),
         block_size=put([entry.chunk.sequence.table.block_size for entry in entries], np.int32),
-        slot_base=put([entry.base for entry in entries], np.int64),
+        slot_base=put([entry.base + entry.chunk.sequence.table.offset for entry in entries], np.int64),
         slot_mapping=put(np.concatenate(slots), np.int64),
         max_query_len=max(counts),
         max_context_len=max(contexts),

@@ -37,6 +37,10 @@ class Vocabulary:
             if not 0 <= token < size:
                 raise ValueError(f"token id {token} is not in the vocabulary: ids run from 0 to {size - 1}")
 
+    def text(self, tokens: list[int]) -> str:
+        """The text of a prompt, special tokens as they are written."""
+        return str(self.tokenizer.decode(tokens, skip_special_tokens=False))
+
     def texts(self, tokens: list[int]) -> list[str]:
         """Each token's own text, as its slot shows it. Part of a character appears as U+FFFD."""
         return [self.token_text(token) for token in tokens]
@@ -56,15 +60,16 @@ class TextStream:
         self._decoder = DecodeStream(skip_special_tokens=True)
         self._stop = stop
         self._held = ""
-        self.stopped = False
+        self.stopped = ""
 
-    def push(self, token: int) -> str:
-        """New text that ``token`` completes, perhaps none; sets ``stopped`` when a stop string has been reached."""
+    def push(self, token: int, may_stop: bool = True) -> str:
+        """New text that ``token`` completes, perhaps none; ``stopped`` is then the stop string that has been reached, if
+        one has and it ``may_stop``."""
         self._held += self._decoder.step(self._backend, token) or ""
-        ends = [at for at in (self._held.find(stop) for stop in self._stop) if at >= 0]
-        if ends:
-            self.stopped = True
-            return self._release(min(ends))
+        ends = [(at, stop) for stop in self._stop if (at := self._held.find(stop)) >= 0]
+        if ends and may_stop:
+            at, self.stopped = min(ends)
+            return self._release(at)
         return self._release(len(self._held) - self._undecided())
 
     def flush(self) -> str:

@@ -64,7 +64,9 @@ class Rig:
     def submit(self, prompt: list[int] | int, max_tokens: int = 16, **sampling: Any) -> int:
         """Queue a prompt (a count stands for that many tokens) and return the request's number."""
         tokens = list(range(prompt)) if isinstance(prompt, int) else prompt
-        options = {name: sampling.pop(name) for name in ("stream", "echo", "priority", "cache_salt") if name in sampling}
+        options = {
+            name: sampling.pop(name) for name in ("stream", "echo", "priority", "cache_salt") if name in sampling
+        }
         number = self.arena.submit(tokens, Sampling(max_tokens=max_tokens, **sampling), "page", **options).number
         self.settle()
         return number

@@ -1,0 +1,87 @@
+"""How the arenas share a forward pass, so that a flood of prompts in one does not stall the tokens of another.
+
+Deficit round-robin over query rows: each arena has an equal share of every pass, what it may not use yet it keeps for the
+next ones, and what it took beyond its share it owes. A pass that somebody's decodes wait in is kept short: about twice what
+those decodes would take alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SLOWDOWN = 2.0
+FORGET = 0.98  # weight of the past at each pass: about the last fifty count
+ROWS_PER_BASE = 32.0  # rows that cost as much as an empty pass, until passes have been measured
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Query rows that an arena could use now. ``decoding``: they are all single tokens of running sequences."""
+
+    rows: int
+    decoding: bool
+
+
+class PassCost:
+    """Seconds of a forward pass as ``base + rows * each``, by least squares over the recent passes."""
+
+    def __init__(self) -> None:
+        self._sums = [0.0] * 5  # of weights, rows, seconds, rows squared, rows times seconds
+
+    def observe(self, rows: int, seconds: float) -> None:
+        new = (1.0, rows, seconds, rows * rows, rows * seconds)
+        self._sums = [FORGET * old + value for old, value in zip(self._sums, new, strict=True)]
+
+    @property
+    def rows_per_base(self) -> float:
+        """Rows that cost as much as a pass costs besides its rows."""
+        weight, rows, seconds, squares, products = self._sums
+        spread = weight * squares - rows * rows
+        if spread <= 1e-6 * max(1.0, rows * rows):
+            return ROWS_PER_BASE  # passes of one size only tell nothing about the slope
+        each = (weight * products - rows * seconds) / spread
+        base = (seconds - each * rows) / weight
+        return base / each if each > 0 and base > 0 else ROWS_PER_BASE
+
+    def rows_within(self, slowdown: float, rows: int) -> int:
+        """Rows of a pass that takes ``slowdown`` times as long as one of ``rows``."""
+        return int((slowdown - 1) * self.rows_per_base + slowdown * rows)
+
+
+class FairShare:
+    """``token_budget``: query rows of a pass at most."""
+
+    def __init__(self, token_budget: int) -> None:
+        self.cost = PassCost()
+        self._token_budget = token_budget
+        self._deficit: dict[str, int] = {}
+
+    def budgets(self, demands: dict[str, Demand]) -> dict[str, int]:
+        """Rows that each arena may use in the next pass; 0: it must sit this one out."""
+        if len(demands) == 1:
+            self._deficit.clear()
+            return dict.fromkeys(demands, self._token_budget)
+        total = self._token_budget
+        decoding = [demand.rows for demand in demands.values() if demand.decoding]
+        if decoding:
+            total = min(total, self.cost.rows_within(SLOWDOWN, min(decoding)))
+        shares = divide(max(total, len(demands)), {name: demand.rows for name, demand in demands.items()})
+        self._deficit = {
+            name: min(self._deficit.get(name, 0) + share, self._token_budget) for name, share in shares.items()
+        }
+        return {name: max(0, deficit) for name, deficit in self._deficit.items()}
+
+    def used(self, name: str, rows: int) -> None:
+        """An arena ran ``rows`` in the pass."""
+        if name in self._deficit:
+            self._deficit[name] -= rows
+
+
+def divide(total: int, wanted: dict[str, int]) -> dict[str, int]:
+    """Max-min fair shares: nobody gets more than wanted, and what the modest leave the others share."""
+    shares: dict[str, int] = {}
+    left = total
+    for place, name in enumerate(sorted(wanted, key=lambda name: wanted[name])):
+        shares[name] = min(wanted[name], left // (len(wanted) - place))
+        left -= shares[name]
+    return shares
