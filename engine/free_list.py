@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator
+
+import numpy as np
 
 NOT_LISTED = -1
 
@@ -18,12 +21,21 @@ class FreeList:
     ``size`` is the sentinel that closes the ring. Raises ValueError when a block is added twice or removed when absent.
     """
 
+    __slots__ = ("_count", "_next", "_previous", "_sentinel")
+
     def __init__(self, size: int, listed: Iterable[int] | None = None) -> None:
         self._sentinel = size
-        self._next = [NOT_LISTED] * size + [size]
-        self._previous = [NOT_LISTED] * size + [size]
-        self._count = 0
-        self.append(range(size) if listed is None else listed)
+        if listed is None:
+            ring = np.arange(-1, size + 2, dtype=np.int32)  # each number between its neighbours
+            ring[0], ring[-1] = size, 0
+            self._previous, self._next = (array("i", links.tobytes()) for links in (ring[:-2], ring[2:]))
+            self._count = size
+        else:
+            self._next = array("i", [NOT_LISTED]) * size
+            self._next.append(size)
+            self._previous = self._next[:]
+            self._count = 0
+            self.append(listed)
 
     def __len__(self) -> int:
         return self._count
@@ -37,13 +49,21 @@ class FreeList:
             yield block
             block = self._next[block]
 
-    def pop(self) -> int:
-        """Take the first block off. Raises OutOfBlocks on an empty list."""
-        block = self._next[self._sentinel]
-        if block == self._sentinel:
-            raise OutOfBlocks("no free blocks")
-        self.remove(block)
-        return block
+    def take(self, count: int) -> list[int]:
+        """Take the first ``count`` blocks off. Raises OutOfBlocks where there are fewer."""
+        if count > self._count:
+            raise OutOfBlocks(f"{count} blocks asked for, {self._count} of {self._sentinel} free: wait or preempt")
+        after, before, sentinel = self._next, self._previous, self._sentinel
+        taken = []
+        block = after[sentinel]
+        for _ in range(count):
+            taken.append(block)
+            following = after[block]
+            after[block] = before[block] = NOT_LISTED
+            block = following
+        after[sentinel], before[block] = block, sentinel
+        self._count -= count
+        return taken
 
     def remove(self, block: int) -> None:
         """Take ``block`` out, wherever it stands."""
@@ -57,22 +77,21 @@ class FreeList:
 
     def append(self, blocks: Iterable[int]) -> None:
         """Put ``blocks`` at the end, in their order: they are handed out last."""
-        for block in blocks:
-            self._insert_after(self._previous[self._sentinel], block)
+        self._insert_after(self._previous[self._sentinel], blocks)
 
     def prepend(self, blocks: Iterable[int]) -> None:
         """Put ``blocks`` at the front, in their order: the first of them is handed out next."""
-        before = self._sentinel
-        for block in blocks:
-            self._insert_after(before, block)
-            before = block
+        self._insert_after(self._sentinel, blocks)
 
-    def _insert_after(self, before: int, block: int) -> None:
-        if not 0 <= block < self._sentinel:
-            raise ValueError(f"block {block} does not exist: numbers run from 0 to {self._sentinel - 1}")
-        if block in self:
-            raise ValueError(f"block {block} is on the free list already")
-        after = self._next[before]
-        self._next[before] = self._previous[after] = block
-        self._previous[block], self._next[block] = before, after
-        self._count += 1
+    def _insert_after(self, place: int, blocks: Iterable[int]) -> None:
+        after, before = self._next, self._previous
+        end = after[place]
+        for block in blocks:
+            if not 0 <= block < self._sentinel:
+                raise ValueError(f"block {block} does not exist: numbers run from 0 to {self._sentinel - 1}")
+            if after[block] != NOT_LISTED:
+                raise ValueError(f"block {block} is on the free list already")
+            before[block], after[block] = place, end
+            after[place] = before[end] = block
+            place = block
+            self._count += 1
