@@ -10,7 +10,7 @@ from app.engine_client import Answer, EngineClient
 from app.server_messages import Error, encode
 from app.settings import Settings
 from app.waiting_line import Visitor, WaitingLine
-from engine.messages import Done, Failed, ModelInfo
+from engine.messages import Done, Failed, Memory, ModelInfo
 
 API_ARENA = "api"
 CACHE_FULL = "cache_full"
@@ -20,9 +20,11 @@ log = logging.getLogger("paged.arenas")
 
 
 def api_shape(settings: Settings, model: ModelInfo) -> Shape:
-    """Of the API's own arena: ``API_SLOTS``, but at most half of the cache, since visitors need theirs."""
+    """Of the API's own arena: ``API_SLOTS`` and ``API_CPU_SLOTS``, but at most half of each cache, since visitors need
+    theirs."""
     size = settings.api_block_size
     blocks = max(1, min(settings.api_slots, model.slots // 2) // size)
+    cpu_blocks = min(settings.api_cpu_slots, model.cpu_slots // 2) // size
     if settings.api_slots > model.slots // 2:
         log.warning(
             "API_SLOTS is %d, more than half of the cache's %d: the API's arena gets %d, so that readers have room",
@@ -30,7 +32,15 @@ def api_shape(settings: Settings, model: ModelInfo) -> Shape:
             model.slots,
             blocks * size,
         )
-    return Shape(size, blocks, 0.0, "empty")
+    memory = Memory(
+        size,
+        blocks,
+        cpu_blocks=cpu_blocks,
+        prefix_cache=settings.api_prefix_cache == "on",
+        preemption=settings.api_preemption,
+        prefill_chunk=settings.api_prefill_chunk,
+    )
+    return Shape(memory, 0.0, "empty")
 
 
 class Admission:

@@ -12,7 +12,7 @@ from app.arena_log import ArenaLog
 from app.outbox import Outbox
 from app.server_messages import Closed, Opened, encode
 from engine.events import Snapshot, Step
-from engine.messages import OpenArena
+from engine.messages import Memory, OpenArena
 
 
 @dataclass(eq=False)
@@ -26,8 +26,7 @@ class Client:
 class Shape(msgspec.Struct, frozen=True):
     """What an arena is opened with. ``pace_ms``: least milliseconds between two steps."""
 
-    block_size: int
-    num_blocks: int
+    memory: Memory
     pace_ms: float
     scene: str
 
@@ -58,8 +57,7 @@ class Arena:
         self._asked: object | None = None
 
     def open_command(self) -> OpenArena:
-        shape = self.shape
-        return OpenArena(0, self.name, shape.block_size, shape.num_blocks, shape.pace_ms, shape.scene, self.epoch)
+        return OpenArena(0, self.name, self.shape.memory, self.shape.pace_ms, self.shape.scene, self.epoch)
 
     def opened(self, ref: int, drive: bool) -> str:
         """The ``opened`` message, with the secret for a driver alone."""

@@ -97,7 +97,7 @@ async def _handle(text: str, client: Client, arenas: Arenas, settings: Settings)
         elif isinstance(message, Open):
             driving.open_arena(arenas, settings.arena_grace_s, client, message)
         else:
-            await driving.drive(arenas, settings.max_prompt_chars, client, message)
+            await driving.drive(arenas, settings, client, message)
     except Invalid as problem:
         client.outbox.reply(_error(problem, message.ref, _name(message)))
     except EngineUnavailable as gone:

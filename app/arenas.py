@@ -12,7 +12,10 @@ from app.arena import Arena, Client, Shape
 from app.engine_client import SHUTTING_DOWN, Answer, EngineClient, OnAnswer
 from app.errors import EngineUnavailable, Invalid
 from app.generations import Generations
+from app.metrics import Metrics
+from app.observer import Observer
 from app.outbox import Outbox
+from app.prefixes import Prefixes
 from app.server_messages import status_text
 from app.settings import Settings
 from app.waiting_line import Visitor
@@ -20,6 +23,7 @@ from engine.messages import (
     ArenaClosed,
     CloseArena,
     Done,
+    Echo,
     Failed,
     ModelInfo,
     Output,
@@ -45,6 +49,9 @@ class Arenas:
     def __init__(self, settings: Settings, engine_command: Sequence[str]) -> None:
         self.engine = EngineClient(engine_command, self, settings.engine_timeout_s)
         self.generations = Generations()
+        self.prefixes = Prefixes()
+        self.metrics = Metrics()
+        self.observer = Observer(self.metrics, API_ARENA)
         self.clients: set[Client] = set()
         self.api: Arena | None = None
         self._settings = settings
@@ -133,8 +140,25 @@ class Arenas:
         model = self.engine.status.model
         if model is None or self.api is None:
             return self._settings.max_arena_slots
-        api = self.api.shape.block_size * self.api.shape.num_blocks
-        return min(self._settings.max_arena_slots, model.slots - api)
+        return min(self._settings.max_arena_slots, model.slots - self.api.shape.memory.slots)
+
+    @property
+    def largest_cpu(self) -> int:
+        """Slots of the largest pool to swap to that a visitor may ask for."""
+        model = self.engine.status.model
+        if model is None or self.api is None:
+            return self._settings.max_arena_cpu_slots
+        api = self.api.shape.memory
+        return max(0, min(self._settings.max_arena_cpu_slots, model.cpu_slots - api.cpu_blocks * api.block_size))
+
+    def named(self, name: str) -> Arena | None:
+        """The open arena of that name, the API's own too."""
+        return self._arenas.get(name)
+
+    def kinds(self) -> dict[str, list[Arena]]:
+        """The arenas that are open, apart: the API's own, and those of visitors."""
+        api = [self.api] if self.api is not None and API_ARENA in self._arenas else []
+        return {"api": api, "visitors": self._visitors_arenas()}
 
     def shut_down(self) -> None:
         """The site is closing: whoever waits for the engine is told so at once, and no timer fires any more."""
@@ -157,11 +181,12 @@ class Arenas:
             if isinstance(answer, Done):
                 arena.epoch += 1
                 arena.shape = shape
+                self.prefixes.forget(arena.name)
                 self._admission.room_was_made()
             self._refresh(arena)
 
         arena.suspend()
-        await self.engine.request(Reset(0, arena.name, shape.block_size, shape.num_blocks, shape.scene), at_once)
+        await self.engine.request(Reset(0, arena.name, shape.memory, shape.scene), at_once)
 
     # --- what the engine says --------------------------------------------------------------------------------------
 
@@ -171,6 +196,7 @@ class Arenas:
             client.outbox.news("status", text)
         if status.state == "ready" and status.model is not None and not self._reopened:
             self._reopened = True
+            self.metrics.begin(status.model.name)
             self._open_api(status.model)
             for arena in self._visitors_arenas():
                 self._reopen(arena)
@@ -178,10 +204,13 @@ class Arenas:
 
     def on_stepped(self, stepped: Stepped) -> None:
         arena = self._arenas.get(stepped.step.arena)
-        if arena is not None:
-            arena.publish(stepped.step)
+        if arena is None or stepped.step.epoch != arena.epoch:
+            return  # of an arena, or of a life of one, that is over
+        arena.publish(stepped.step)
+        self.prefixes.observe(stepped.step)
+        self.observer.observe(stepped.step, arena.shape.memory)
 
-    def on_output(self, output: Output) -> None:
+    def on_output(self, output: Output | Echo) -> None:
         self.generations.pass_on(output)
 
     def on_arena_closed(self, closed: ArenaClosed) -> None:
@@ -194,7 +223,9 @@ class Arenas:
         self.generations.lose(
             EngineUnavailable("the engine was lost in the middle of this request; send it again in a moment.")
         )
+        self.prefixes.clear()
         for arena in self._arenas.values():
+            self.observer.forget(arena.name)
             arena.epoch += 1
             arena.paused = False
             arena.suspend()
@@ -253,6 +284,8 @@ class Arenas:
             arena.grace = None
         text = f"the arena of this request was closed: {reason}. Open another, or send it without X-Arena."
         self.generations.lose(Invalid("arena_closed", "X-Arena", text), arena.name)
+        self.prefixes.forget(arena.name)
+        self.observer.forget(arena.name)
         arena.dissolve(reason)
         self._admission.room_was_made()
 

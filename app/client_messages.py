@@ -19,19 +19,36 @@ MAX_NAME = 80
 Ref = Annotated[int, msgspec.Meta(ge=0, le=MAX_REF)]
 
 
+Manager = Literal["paged", "orca_max", "orca_pow2", "orca_oracle", "static_batch"]
+Preemption = Literal["auto", "recompute", "swap"]
+
+
 class OpenParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Shape of a new arena; ``pace_ms`` is the least time between two steps."""
+    """Shape of a new arena; ``pace_ms`` is the least time between two steps. The others are those of
+    ``engine.messages.Memory``."""
 
     block_size: int = 4
     num_blocks: int = 48
     pace_ms: float = 250.0
+    manager: Manager = "paged"
+    max_len: int = 0
+    cpu_blocks: int = 0
+    prefix_cache: bool = False
+    preemption: Preemption = "auto"
+    prefill_chunk: int = 0
 
 
 class ResetParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """None keeps what the arena has."""
+    """What is left out stays as the arena has it."""
 
     block_size: int | None = None
     num_blocks: int | None = None
+    manager: Manager | None = None
+    max_len: int | None = None
+    cpu_blocks: int | None = None
+    prefix_cache: bool | None = None
+    preemption: Preemption | None = None
+    prefill_chunk: int | None = None
 
 
 class SetParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,16 +83,48 @@ class ArenaMessage(ClientMessage, frozen=True):
 
 
 class Submit(ArenaMessage, frozen=True, tag="submit"):
-    """A prompt, greedy unless told otherwise; the fields after it are those of ``engine.messages.Sampling``."""
+    """A prompt, greedy unless told otherwise. The fields after ``cache_salt`` are those of ``engine.messages.Sampling``,
+    the others those of ``engine.messages.Submit``."""
 
     prompt: str
+    priority: int = 0
+    cache_salt: str = ""
     max_tokens: int = 64
+    min_tokens: int = 0
     temperature: float = 0.0
     top_p: float = 1.0
     top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: dict[int, float] = {}
     seed: int | None = None
     stop: list[str] = []
+    stop_token_ids: list[int] = []
     ignore_eos: bool = False
+    n: int = 1
+    best_of: int = 0
+    beam_search: bool = False
+    length_penalty: float = 1.0
+    early_stopping: Literal["false", "true", "never"] = "false"
+
+
+class Fork(ArenaMessage, frozen=True, tag="fork"):
+    """Split a running sequence in two that share their blocks."""
+
+    sequence: int
+
+
+class RegisterPrefix(ArenaMessage, frozen=True, tag="register_prefix"):
+    """Compute a prompt's blocks and keep them for all that begin with it, until its request is aborted."""
+
+    prompt: str
+    cache_salt: str = ""
+
+
+class ResetCache(ArenaMessage, frozen=True, tag="reset_cache"):
+    """Empty the prefix cache."""
 
 
 class Abort(ArenaMessage, frozen=True, tag="abort"):
@@ -107,9 +156,25 @@ class Set(ArenaMessage, frozen=True, tag="set"):
     params: SetParams
 
 
-AnyClientMessage = Ping | Open | Submit | Abort | Pause | Resume | RunStep | Close | Reset | Set
+AnyClientMessage = (
+    Ping | Open | Submit | Fork | RegisterPrefix | ResetCache | Abort | Pause | Resume | RunStep | Close | Reset | Set
+)
 
-TYPES = ("open", "submit", "abort", "pause", "resume", "step", "reset", "close", "set", "ping")
+TYPES = (
+    "open",
+    "submit",
+    "fork",
+    "register_prefix",
+    "reset_cache",
+    "abort",
+    "pause",
+    "resume",
+    "step",
+    "reset",
+    "close",
+    "set",
+    "ping",
+)
 
 _anything = msgspec.json.Decoder()
 
@@ -144,7 +209,7 @@ def decode(text: str) -> AnyClientMessage | Misfit:
         return Misfit(problem, ref, arena)
     try:
         # From what was read above and not from the text again: where a name is there twice, both readings must agree.
-        message: AnyClientMessage = msgspec.convert(raw, AnyClientMessage)
+        message: AnyClientMessage = msgspec.convert(raw, AnyClientMessage, str_keys=True)
         return message
     except (ValueError, OverflowError) as error:
         return Misfit(_explain(error, raw), ref, arena)
@@ -160,8 +225,10 @@ def _leniently(text: str) -> Any:
 
 def _explain(error: Exception, raw: dict[str, Any]) -> Invalid:
     """msgspec's complaint with the field in our notation and the offending value."""
-    what, _, where = str(error).partition(" - at `$")
-    field = where.rstrip("`").lstrip(".")
+    what, is_key, field = str(error), None, ""
+    placed = re.fullmatch(r"(.*) - at `(key` in `)?\$\.?(.*)`", what, re.DOTALL)
+    if placed:
+        what, is_key, field = placed[1], placed[2], placed[3].removesuffix("[...]")
     named = re.search(r"field `(.*)`", what, re.DOTALL)
     if named:
         name = named[1] if len(named[1]) <= MAX_NAME else named[1][:MAX_NAME] + "..."
@@ -176,7 +243,7 @@ def _explain(error: Exception, raw: dict[str, Any]) -> Invalid:
             value = value[int(part)]
         elif isinstance(value, dict):
             value = value.get(part)
-    return Invalid("wrong_type", field, f"{field} is {_show(value)}: {what}.")
+    return Invalid("wrong_type", field, f"{field} is {_show(value)}: {what}{' as each key' if is_key else ''}.")
 
 
 def _show(value: object) -> str:

@@ -20,8 +20,10 @@ from app.errors import EngineUnavailable, Invalid
 from engine import wire
 from engine.messages import (
     AnyCommand,
+    AnyReply,
     ArenaClosed,
     Done,
+    Echo,
     Failed,
     Output,
     SnapshotTaken,
@@ -49,7 +51,7 @@ class EngineListener(Protocol):
 
     def on_stepped(self, stepped: Stepped) -> None: ...
 
-    def on_output(self, output: Output) -> None: ...
+    def on_output(self, output: Output | Echo) -> None: ...
 
     def on_arena_closed(self, closed: ArenaClosed) -> None: ...
 
@@ -219,11 +221,11 @@ class EngineClient:
         status = await process.wait()
         return f"exit status {status}" if status >= 0 else f"signal {-status}"
 
-    def _dispatch(self, reply: Status | Answer | Stepped | Output | ArenaClosed) -> None:
+    def _dispatch(self, reply: AnyReply) -> None:
         match reply:
             case Stepped():
                 self.listener.on_stepped(reply)
-            case Output():
+            case Output() | Echo():
                 self.listener.on_output(reply)
             case Status():
                 if self.restarts and reply.state in ("starting", "loading"):

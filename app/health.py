@@ -6,9 +6,10 @@ from typing import Any
 
 import msgspec
 from fastapi import APIRouter, Request
-from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from app.arenas import Arenas
+from app.metrics_now import Now
 
 router = APIRouter(tags=["Operations"])
 
@@ -18,6 +19,15 @@ router = APIRouter(tags=["Operations"])
 async def healthz() -> str:
     """200 while the web process answers, whatever the engine does."""
     return "ok\n"
+
+
+@router.head("/metrics", include_in_schema=False)
+@router.get("/metrics", response_class=PlainTextResponse)
+async def metrics(request: Request) -> Response:
+    """Counters for Prometheus, named as vLLM's where they mean the same."""
+    hub: Arenas = request.app.state.arenas
+    text, content_type = hub.metrics.text(request.headers.get("accept", ""), Now(hub))
+    return Response(text, headers={"Content-Type": content_type, "Cache-Control": "no-store"})
 
 
 @router.head("/readyz", include_in_schema=False)

@@ -7,15 +7,12 @@ engine's to check: only it has the tokenizer.
 from __future__ import annotations
 
 from app.errors import Invalid
-from engine.messages import Sampling
+from engine.messages import Memory
 
 MAX_BLOCK_SIZE = 256
 MAX_PACE_MS = 60_000
-MAX_STOPS = 4
-MAX_STOP_CHARS = 256
-MAX_TEMPERATURE = 2.0
-MAX_SEED = 2**63 - 1
-MAX_OUTPUT = 1_000_000
+MAX_PRIORITY = 2**31 - 1
+MAX_SALT_CHARS = 256
 MAX_TOKEN_ID = 2**31 - 1
 MAX_SHOWN = 40
 
@@ -44,16 +41,30 @@ def check_number(field: str, value: float, low: float, high: float, way_out: str
         raise Invalid("out_of_range", field, f"{field} is {shown}; it must lie between {low:g} and {high:g}. {way_out}")
 
 
-def check_geometry(block_size: int, num_blocks: int, max_slots: int, prefix: str = "params.") -> None:
-    """A visitor's arena: block size 1 to 256, at least one block, at most ``max_slots`` slots in all."""
-    check_whole(f"{prefix}block_size", block_size, 1, MAX_BLOCK_SIZE, "Try 4, 8, 16 or 32.")
-    check_whole(f"{prefix}num_blocks", num_blocks, 1, max_slots, "Ask for fewer blocks, at least one.")
-    if block_size * num_blocks > max_slots:
+def check_memory(memory: Memory, max_slots: int, max_cpu_slots: int) -> None:
+    """A visitor's arena: block size 1 to 256, at least one block, at most ``max_slots`` slots in all, and at most
+    ``max_cpu_slots`` to swap to. What does not go together is the engine's to say."""
+    size = memory.block_size
+    check_whole("params.block_size", size, 1, MAX_BLOCK_SIZE, "Try 4, 8, 16 or 32.")
+    check_whole("params.num_blocks", memory.num_blocks, 1, max_slots, "Ask for fewer blocks, at least one.")
+    _check_slots("params.num_blocks", size, memory.num_blocks, max_slots, "an arena has")
+    check_whole(
+        "params.cpu_blocks", memory.cpu_blocks, 0, max_cpu_slots, "Ask for fewer blocks to swap to, or for none."
+    )
+    _check_slots("params.cpu_blocks", size, memory.cpu_blocks, max_cpu_slots, "an arena may swap to")
+    check_whole("params.max_len", memory.max_len, 0, max_slots, "0 takes the longest sequence that may be.")
+    check_whole(
+        "params.prefill_chunk", memory.prefill_chunk, -1, MAX_TOKEN_ID, "0 takes what fits into a step, -1 never cuts."
+    )
+
+
+def _check_slots(field: str, block_size: int, blocks: int, most: int, whose: str) -> None:
+    if block_size * blocks > most:
         raise Invalid(
             "arena_too_large",
-            f"{prefix}num_blocks",
-            f"{num_blocks} blocks of {block_size} tokens are {block_size * num_blocks} slots; an arena has at most "
-            f"{max_slots}. With this block size ask for at most {max_slots // block_size} blocks.",
+            field,
+            f"{blocks} blocks of {block_size} tokens are {block_size * blocks} slots; {whose} at most {most}. "
+            f"With this block size ask for at most {most // block_size} blocks.",
         )
 
 
@@ -97,37 +108,25 @@ def check_token_ids(field: str, ids: list[int], max_ids: int) -> None:
             f"{field} has {len(ids)} tokens; it must have 1 to {max_ids}. Send a text or token ids.",
         )
     for index, token in enumerate(ids):
-        check_whole(f"{field}[{index}]", token, 0, MAX_TOKEN_ID, "Send ids of the model's own vocabulary.")
+        check_token_id(f"{field}[{index}]", token)
 
 
-def check_sampling(sampling: Sampling, prefix: str = "") -> None:
-    """Ranges of everything in ``Sampling``; whether the outputs fit is the engine's to say."""
-    check_whole(f"{prefix}max_tokens", sampling.max_tokens, 1, MAX_OUTPUT, "Ask for at least one token.")
-    check_number(
-        f"{prefix}temperature", sampling.temperature, 0, MAX_TEMPERATURE, "0 is greedy, 1 samples as the model says."
-    )
-    check_number(f"{prefix}top_p", sampling.top_p, 0, 1, "1 keeps every token.")
-    if sampling.top_p == 0:
+def check_token_id(field: str, token: int) -> None:
+    """A number that some vocabulary could have."""
+    check_whole(field, token, 0, MAX_TOKEN_ID, "Send ids of the model's own vocabulary.")
+
+
+def check_priority(priority: int) -> None:
+    """The least goes first."""
+    check_whole("priority", priority, -MAX_PRIORITY, MAX_PRIORITY, "0 is everybody's; the least goes first.")
+
+
+def check_salt(salt: str) -> None:
+    """Any short text; empty for none."""
+    if len(salt) > MAX_SALT_CHARS:
         raise Invalid(
             "out_of_range",
-            f"{prefix}top_p",
-            f"{prefix}top_p is 0; it must be above 0 and at most 1. For greedy decoding set temperature to 0.",
+            "cache_salt",
+            f"cache_salt has {len(salt)} characters; it may have {MAX_SALT_CHARS}. Send a shorter one, such as a digest.",
         )
-    check_whole(f"{prefix}top_k", sampling.top_k, 0, MAX_OUTPUT, "0 keeps every token.")
-    if sampling.seed is not None:
-        check_whole(f"{prefix}seed", sampling.seed, 0, MAX_SEED, "Leave it out to have one drawn.")
-    if len(sampling.stop) > MAX_STOPS:
-        raise Invalid(
-            "too_many_stops",
-            f"{prefix}stop",
-            f"{prefix}stop lists {len(sampling.stop)} strings; the limit is {MAX_STOPS}. Keep the most telling ones.",
-        )
-    for stop in sampling.stop:
-        if not 1 <= len(stop) <= MAX_STOP_CHARS:
-            raise Invalid(
-                "out_of_range",
-                f"{prefix}stop",
-                f"a string in {prefix}stop has {len(stop)} characters; it must have 1 to {MAX_STOP_CHARS}. "
-                "Leave out empty ones and shorten long ones.",
-            )
-        check_characters(f"{prefix}stop", stop)
+    check_characters("cache_salt", salt)

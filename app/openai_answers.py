@@ -1,66 +1,110 @@
-"""Answers of the OpenAI-compatible API, whole or as a stream of server-sent events."""
+"""Answers of the OpenAI-compatible API: what a choice, a piece of a stream and a whole answer look like."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import secrets
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-from fastapi import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from app import openai_logprobs
+from app.openai_logprobs import CompletionLogprobs
+from engine.messages import TokenLogprob
 
-from app import openai_errors
-from app.errors import EngineUnavailable, Invalid
-from app.generations import Generation
 
-CLIENT_CLOSED_REQUEST = 499
-# The engine's reasons in OpenAI's words; an arena without room left ends a text as a limit of length does.
-FINISH = {"stop": "stop", "length": "length", "capacity": "length"}
+@dataclass
+class Piece:
+    """Some of choice ``index``: its next text, or all of it. ``tokens`` counts those that the model wrote; ``logprobs``
+    has an entry for each and, with ``echo``, for each of the prompt's. ``finish``: OpenAI's reason, with the last piece.
+    """
 
-Release = Callable[[Generation], None]
+    index: int
+    text: str = ""
+    tokens: int = 0
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    finish: str | None = None
+    stop_reason: int | str | None = None
+
+    def add(self, more: Piece) -> None:
+        """Append what comes next of the same choice."""
+        self.text += more.text
+        self.tokens += more.tokens
+        self.logprobs += more.logprobs
+        self.finish, self.stop_reason = more.finish, more.stop_reason
+
+
+@dataclass
+class Usage:
+    """Tokens: those of each prompt once, whatever the number of its answers; those of the answers; and those of the
+    prompts that were found in the prefix cache or in a registered prefix."""
+
+    prompt: int
+    completion: int
+    cached: int
+
+    def body(self) -> dict[str, Any]:
+        return {
+            "prompt_tokens": self.prompt,
+            "completion_tokens": self.completion,
+            "total_tokens": self.prompt + self.completion,
+            "prompt_tokens_details": {"cached_tokens": self.cached},
+        }
 
 
 class Answers(ABC):
-    """Shapes of one request's answer."""
+    """Shapes of one request's answer. ``logprobs``: whether they were asked for."""
 
     prefix: str
     object: str
     chunk_object: str
 
-    def __init__(self, model: str, include_usage: bool) -> None:
+    def __init__(self, model: str, include_usage: bool, logprobs: bool) -> None:
         self._include_usage = include_usage
+        self._logprobs_wanted = logprobs
         self._head = {"id": f"{self.prefix}-{secrets.token_hex(12)}", "created": int(time.time()), "model": model}
 
-    def whole(self, text: str, finish: str, usage: dict[str, int]) -> dict[str, Any]:
+    def whole(self, choices: Sequence[Piece], usage: Usage) -> dict[str, Any]:
         """The answer of a request that does not stream."""
-        return {**self._head, "object": self.object, "choices": [self._choice(text, finish)], "usage": usage}
+        shown = [{**self._choice(choice), "stop_reason": choice.stop_reason} for choice in choices]
+        return {**self._head, "object": self.object, "choices": shown, "usage": usage.body()}
 
-    def chunk(self, choice: dict[str, Any]) -> dict[str, Any]:
-        """One event of a stream; where usage was asked for, all but the last carry an empty one."""
-        empty: dict[str, Any] = {"usage": None} if self._include_usage else {}
-        return {**self._head, "object": self.chunk_object, "choices": [choice], **empty}
+    def chunk(self, piece: Piece) -> dict[str, Any]:
+        """One event of a stream."""
+        choice = self._delta(piece)
+        if piece.finish is not None:
+            choice["stop_reason"] = piece.stop_reason
+        return self._chunk(choice)
 
-    def usage_chunk(self, usage: dict[str, int]) -> dict[str, Any] | None:
+    def usage_chunk(self, usage: Usage) -> dict[str, Any] | None:
         """The event after the last choice, if it was asked for."""
         if not self._include_usage:
             return None
-        return {**self._head, "object": self.chunk_object, "choices": [], "usage": usage}
+        return {**self._head, "object": self.chunk_object, "choices": [], "usage": usage.body()}
 
-    def opening(self) -> dict[str, Any] | None:
-        """A choice to begin the stream with, if the kind has one."""
+    def opening(self, index: int) -> dict[str, Any] | None:
+        """The event that a choice begins with in a stream, if the kind has one."""
         return None
 
-    @abstractmethod
-    def delta(self, text: str, finish: str | None) -> dict[str, Any]:
-        """A choice with new text, with the reason of the end, or with both."""
+    def _chunk(self, choice: dict[str, Any]) -> dict[str, Any]:
+        # Where usage was asked for, all chunks but the last carry an empty one.
+        empty: dict[str, Any] = {"usage": None} if self._include_usage else {}
+        return {**self._head, "object": self.chunk_object, "choices": [choice], **empty}
+
+    def _logprobs(self, piece: Piece, of_all: bool = False) -> dict[str, Any] | None:
+        """Those of a piece that has no token are none; those of a whole text, ``of_all``, an empty list."""
+        return self._shape_logprobs(piece) if self._logprobs_wanted and (of_all or piece.logprobs) else None
 
     @abstractmethod
-    def _choice(self, text: str, finish: str) -> dict[str, Any]: ...
+    def _choice(self, choice: Piece) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def _delta(self, piece: Piece) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def _shape_logprobs(self, piece: Piece) -> dict[str, Any]: ...
 
 
 class CompletionAnswers(Answers):
@@ -68,11 +112,22 @@ class CompletionAnswers(Answers):
     object = "text_completion"
     chunk_object = "text_completion"
 
-    def delta(self, text: str, finish: str | None) -> dict[str, Any]:
-        return {"index": 0, "text": text, "logprobs": None, "finish_reason": finish}
+    def __init__(self, model: str, include_usage: bool, logprobs: bool) -> None:
+        super().__init__(model, include_usage, logprobs)
+        self._told: defaultdict[int, CompletionLogprobs] = defaultdict(CompletionLogprobs)
 
-    def _choice(self, text: str, finish: str) -> dict[str, Any]:
-        return self.delta(text, finish)
+    def _choice(self, choice: Piece) -> dict[str, Any]:
+        return self._shape(choice, self._logprobs(choice, of_all=True))
+
+    def _delta(self, piece: Piece) -> dict[str, Any]:
+        return self._shape(piece, self._logprobs(piece))
+
+    @staticmethod
+    def _shape(piece: Piece, logprobs: dict[str, Any] | None) -> dict[str, Any]:
+        return {"index": piece.index, "text": piece.text, "logprobs": logprobs, "finish_reason": piece.finish}
+
+    def _shape_logprobs(self, piece: Piece) -> dict[str, Any]:
+        return self._told[piece.index].take(piece.logprobs)
 
 
 class ChatAnswers(Answers):
@@ -80,111 +135,26 @@ class ChatAnswers(Answers):
     object = "chat.completion"
     chunk_object = "chat.completion.chunk"
 
-    def opening(self) -> dict[str, Any]:
+    def opening(self, index: int) -> dict[str, Any]:
         delta = {"role": "assistant", "content": ""}
-        return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}
+        return self._chunk({"index": index, "delta": delta, "logprobs": None, "finish_reason": None})
 
-    def delta(self, text: str, finish: str | None) -> dict[str, Any]:
-        return {"index": 0, "delta": {"content": text} if text else {}, "logprobs": None, "finish_reason": finish}
+    def _choice(self, choice: Piece) -> dict[str, Any]:
+        message = {"role": "assistant", "content": choice.text, "refusal": None}
+        return {
+            "index": choice.index,
+            "message": message,
+            "logprobs": self._logprobs(choice, of_all=True),
+            "finish_reason": choice.finish,
+        }
 
-    def _choice(self, text: str, finish: str) -> dict[str, Any]:
-        message = {"role": "assistant", "content": text, "refusal": None}
-        return {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
+    def _delta(self, piece: Piece) -> dict[str, Any]:
+        return {
+            "index": piece.index,
+            "delta": {"content": piece.text} if piece.text else {},
+            "logprobs": self._logprobs(piece),
+            "finish_reason": piece.finish,
+        }
 
-
-async def collect(generation: Generation, answers: Answers, release: Release, request: Request) -> Response:
-    """Wait for the whole text; a client that hangs up meanwhile ends the request at once."""
-    reading = asyncio.create_task(_read_all(generation))
-    leaving = asyncio.create_task(_until_disconnect(request))
-    try:
-        await asyncio.wait({reading, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if not reading.done():
-            return Response(status_code=CLIENT_CLOSED_REQUEST)
-        text, finish, outputs = reading.result()
-    finally:
-        release(generation)
-        for task in (reading, leaving):
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError, EngineUnavailable, Invalid):
-                await task
-    return JSONResponse(answers.whole(text, _finish(finish), _usage(generation, outputs)))
-
-
-def stream(generation: Generation, answers: Answers, release: Release) -> Response:
-    """Server-sent events as the tokens come, closed by ``[DONE]``."""
-    return _EventStream(_events(generation, answers), lambda: release(generation))
-
-
-class _EventStream(StreamingResponse):
-    """A stream that cleans up however it ends, even if not one event of it was ever asked for."""
-
-    def __init__(self, events: AsyncIterator[bytes], clean_up: Callable[[], None]) -> None:
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        super().__init__(events, media_type="text/event-stream", headers=headers)
-        self._clean_up = clean_up
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._clean_up()
-
-
-async def _events(generation: Generation, answers: Answers) -> AsyncIterator[bytes]:
-    opening = answers.opening()
-    if opening is not None:
-        yield _event(answers.chunk(opening))
-    count = 0
-    try:
-        async for output in generation.outputs():
-            count += len(output.tokens)
-            if output.finish is not None:
-                finish = _finish(output.finish)
-                yield _event(answers.chunk(answers.delta(output.text, finish)))
-            elif output.text:
-                yield _event(answers.chunk(answers.delta(output.text, None)))
-    except (EngineUnavailable, Invalid) as gone:
-        # The status has long been sent: OpenAI's clients raise an error for an event of this shape.
-        yield _event(openai_errors.of(gone))
-        return
-    usage = answers.usage_chunk(_usage(generation, count))
-    if usage is not None:
-        yield _event(usage)
-    yield b"data: [DONE]\n\n"
-
-
-async def _read_all(generation: Generation) -> tuple[str, str, int]:
-    """The text, why it ended, and how many tokens it has."""
-    pieces: list[str] = []
-    count = 0
-    finish = "stop"
-    async for output in generation.outputs():
-        pieces.append(output.text)
-        count += len(output.tokens)
-        finish = output.finish or finish
-    return "".join(pieces), finish, count
-
-
-async def _until_disconnect(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
-def _finish(reason: str) -> str:
-    """Raises Invalid for a request that was aborted under its client."""
-    if reason not in FINISH:
-        text = "this request was aborted: whoever drives its arena ended it or started the arena over. Send it again."
-        raise Invalid("request_aborted", "X-Arena", text)
-    return FINISH[reason]
-
-
-def _usage(generation: Generation, outputs: int) -> dict[str, int]:
-    return {
-        "prompt_tokens": generation.prompt_tokens,
-        "completion_tokens": outputs,
-        "total_tokens": generation.prompt_tokens + outputs,
-    }
-
-
-def _event(body: dict[str, Any]) -> bytes:
-    return b"data: " + msgspec.json.encode(body) + b"\n\n"
+    def _shape_logprobs(self, piece: Piece) -> dict[str, Any]:
+        return openai_logprobs.chat(piece.logprobs)

@@ -13,6 +13,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from engine.config import EngineConfig
 
+Preemption = Literal["auto", "recompute", "swap"]
+
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 EVERY_INTERFACE = ("", "0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
 
@@ -52,6 +54,9 @@ class Settings(BaseSettings):
         ge=SMALLEST_CACHE,
         description=f"Tokens in the physical KV cache, over all arenas; at least {SMALLEST_CACHE}.",
     )
+    cpu_kv_slots: int = Field(
+        default=4096, ge=0, description="Tokens in the second cache, in main memory, that requests are swapped to."
+    )
     token_budget: int = Field(default=512, ge=1, description="Query rows in one forward pass.")
     max_sequences: int = Field(default=32, ge=1, description="Sequences running at once, in each arena.")
     max_model_len: int = Field(
@@ -61,11 +66,32 @@ class Settings(BaseSettings):
 
     api_block_size: int = Field(default=16, ge=1, le=256, description="Tokens per block of the API's own arena.")
     api_slots: int = Field(default=8192, ge=16, description="Slots of the API's own arena, carved out of KV_SLOTS.")
+    api_cpu_slots: int = Field(
+        default=2048, ge=0, description="Slots that the API's own arena may swap to, carved out of CPU_KV_SLOTS."
+    )
+    api_prefix_cache: Literal["on", "off"] = Field(
+        default="on", description="Whether the API's own arena reuses computed blocks of equal prefixes: on, off."
+    )
+    api_preemption: Preemption = Field(
+        default="auto",
+        description="How the API's own arena makes room: recompute, swap, or auto: swap for groups of sequences alone.",
+    )
+    api_prefill_chunk: int = Field(
+        default=0,
+        ge=-1,
+        description="Tokens of one prompt in one step of the API's own arena; 0: as TOKEN_BUDGET allows, -1: never cut.",
+    )
     max_api_requests: int = Field(
         default=64, ge=1, description="API requests in flight at once in the API's own arena; more are answered 429."
     )
     max_arena_requests: int = Field(
         default=16, ge=1, description="API requests in flight at once in each visitor's arena; more are answered 429."
+    )
+    max_samples: int = Field(
+        default=20, ge=1, description="Samples or beams of one prompt: the largest n or best_of, socket and API."
+    )
+    max_prefixes: int = Field(
+        default=8, ge=0, description="Prefixes that the API keeps registered at once in each arena; 0 for none."
     )
     max_body_bytes: int = Field(default=262144, ge=1024, description="Longest body of an HTTP request, in bytes.")
 
@@ -77,6 +103,9 @@ class Settings(BaseSettings):
         default=1024,
         ge=FIRST_ARENA,
         description=f"Largest arena of a visitor: block size x number of blocks; at least {FIRST_ARENA}.",
+    )
+    max_arena_cpu_slots: int = Field(
+        default=1024, ge=0, description="Largest pool in main memory that a visitor's arena may swap to, in slots."
     )
     max_sockets: int = Field(default=256, ge=1, description="Sockets at once; more are told to come back.")
     max_message_bytes: int = Field(default=65536, ge=1024, description="Longest message on a socket, in bytes.")
@@ -108,7 +137,7 @@ class Settings(BaseSettings):
         description="Seconds without an answer after which the engine is taken for hung and restarted.",
     )
 
-    @field_validator("log_level", "device", "dtype", mode="before")
+    @field_validator("log_level", "device", "dtype", "api_prefix_cache", "api_preemption", mode="before")
     @classmethod
     def _small_letters(cls, value: object) -> object:
         return value.lower() if isinstance(value, str) else value
@@ -128,6 +157,7 @@ class Settings(BaseSettings):
             device=self.device,
             dtype=self.dtype,
             kv_slots=self.kv_slots,
+            cpu_kv_slots=self.cpu_kv_slots,
             token_budget=self.token_budget,
             max_sequences=self.max_sequences,
             max_model_len=self.max_model_len,

@@ -18,7 +18,7 @@ from app.arenas import Arenas
 from app.main import create_app
 from app.server import Server
 from app.settings import Settings
-from engine.messages import ArenaClosed, Output, Status, Stepped
+from engine.messages import ArenaClosed, Echo, Output, Status, Stepped
 
 PATIENCE_S = 30
 
@@ -42,7 +42,7 @@ class Ear:
     def on_stepped(self, stepped: Stepped) -> None:
         self._pass("on_stepped", stepped)
 
-    def on_output(self, output: Output) -> None:
+    def on_output(self, output: Output | Echo) -> None:
         self._pass("on_output", output)
 
     def on_arena_closed(self, closed: ArenaClosed) -> None:

@@ -30,6 +30,7 @@ async def test_open_submit_and_see_the_steps(site: Site) -> None:
         step = await page.hear("step")
         assert step["seq"] == 1
         arrived = {"type": "request_arrived", "request": 0, "prompt_tokens": 2, "max_tokens": 7, "source": "page"}
+        arrived |= {"width": 1, "beam": False, "priority": 0}
         assert step["events"] == [arrived]
 
 
@@ -221,5 +222,5 @@ async def test_visitors_do_not_see_each_other(site: Site) -> None:
 def test_the_api_leaves_room_for_the_pages_first_arena(block_size: int, slots: int) -> None:
     settings = Settings(kv_slots=slots, api_block_size=block_size)
     shape = api_shape(settings, msgspec.structs.replace(MODEL, slots=slots))
-    assert 1 <= shape.num_blocks * shape.block_size <= max(slots // 2, block_size)
-    assert slots - shape.num_blocks * shape.block_size >= FIRST_ARENA
+    assert 1 <= shape.memory.slots <= max(slots // 2, block_size)
+    assert slots - shape.memory.slots >= FIRST_ARENA

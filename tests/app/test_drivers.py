@@ -14,11 +14,11 @@ from app.arenas import Arenas
 from app.engine_client import OnAnswer
 from app.errors import Invalid
 from app.settings import Settings
-from engine.messages import AnyCommand, CloseArena, Done, OpenArena, Pause, Resume, Status
+from engine.messages import AnyCommand, CloseArena, Done, Memory, OpenArena, Pause, Resume, Status
 from tests.app.conftest import serve
 from tests.app.fake_engine import MODEL
 
-SHAPE = Shape(4, 4, 0.0, "empty")
+SHAPE = Shape(Memory(4, 4), 0.0, "empty")
 
 
 class Engine:

@@ -102,7 +102,9 @@ class Engine:
             raise Invalid(str(command.prompt), "prompt", "what the engine says")
         wire.decode_command(wire.encode(command)[wire.HEADER :])
         at_once(Submitted(0, command.arena, 0, 1))
-        self._hub.generations.pass_on(Output(command.arena, 0, "text", [1], "stop"))
+        for index in range(command.sampling.n):
+            last = index == command.sampling.n - 1
+            self._hub.generations.pass_on(Output(command.arena, 0, "text", [1], index, "stop", last=last))
 
 
 BODIES = objects(

@@ -8,6 +8,7 @@ from app.arena import Arena, Client, Shape
 from app.arena_log import ArenaLog
 from app.outbox import MAX_REPLIES, Outbox
 from engine.events import Partition, Step
+from engine.messages import Memory
 from tests.app.conftest import serve
 
 FREE = Partition(0, 0, 0, 0, 0, 8)
@@ -65,7 +66,7 @@ def test_the_log_is_bounded_and_says_what_it_has_not() -> None:
 
 def test_an_overflow_in_one_arena_makes_the_clients_others_stale_too() -> None:
     client = Client(Outbox(limit=2))
-    arenas = [Arena(name, Shape(4, 4, 0.0, "empty"), 10) for name in ("a1", "a2")]
+    arenas = [Arena(name, Shape(Memory(4, 4), 0.0, "empty"), 10) for name in ("a1", "a2")]
     for arena in arenas:
         arena.join(client, drive=True)
         arena.publish(Step(arena.name, 0, 1, 0.0, False, FREE, []))
@@ -78,7 +79,7 @@ def test_an_overflow_in_one_arena_makes_the_clients_others_stale_too() -> None:
 
 
 def test_an_envelope_is_encoded_once_for_all() -> None:
-    arena = Arena("a1", Shape(4, 4, 0.0, "empty"), 10)
+    arena = Arena("a1", Shape(Memory(4, 4), 0.0, "empty"), 10)
     clients = [Client(Outbox(limit=8)) for _ in range(2)]
     for client in clients:
         arena.join(client, drive=False)

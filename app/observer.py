@@ -1,0 +1,243 @@
+"""Counts and times for ``/metrics``, from the events of all arenas.
+
+Each event costs a constant; what is kept is bounded by what runs. Times are those of the envelopes, so a log that is read
+again gives the same numbers. Labels tell the API's own arena from those of visitors, whose paces their readers choose.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import singledispatchmethod
+
+from app.metrics import ABORTED, REGISTERED, Metrics
+from engine.events import (
+    BlockCopied,
+    BlockEvicted,
+    Event,
+    Partition,
+    Preempted,
+    PrefixHit,
+    RequestAborted,
+    RequestAdmitted,
+    RequestArrived,
+    RequestFinished,
+    RequestRefused,
+    SequenceFinished,
+    SequenceForked,
+    Step,
+    StepCompleted,
+    SwappedIn,
+    SwappedOut,
+    TokenGenerated,
+)
+from engine.messages import Memory
+
+WAITING, RUNNING, SWAPPED = "waiting", "running", "swapped"
+
+
+@dataclass(slots=True)
+class Request:
+    """A request that has not ended. Times are milliseconds of its arena's clock."""
+
+    arrived: RequestArrived
+    since: float
+    state: str = WAITING
+    admissions: int = 0
+    admitted: float = 0.0
+    first: float | None = None
+    last: float = 0.0
+    cpu_blocks: int = 0
+    sequences: set[int] = field(default_factory=set)
+
+
+class ArenaObserver:
+    """One life of one arena.
+
+    Attributes:
+        requests: those that have not ended.
+        partition: as of the last envelope; None before the first.
+    """
+
+    def __init__(self, kind: str, epoch: int, memory: Memory, metrics: Metrics) -> None:
+        self.kind = kind
+        self.epoch = epoch
+        self.memory = memory
+        self.requests: dict[int, Request] = {}
+        self.partition: Partition | None = None
+        self._metrics = metrics
+        self._owner: dict[int, Request] = {}
+        self._last_token: dict[int, float] = {}
+        self._now = 0.0
+
+    @property
+    def cpu_blocks(self) -> int:
+        """Blocks of the pool for swapping that are in use."""
+        return sum(request.cpu_blocks for request in self.requests.values())
+
+    def observe(self, step: Step) -> None:
+        self._now = step.t
+        self.partition = step.partition
+        for event in step.events:
+            self._take(event)
+
+    def count(self, name: str, amount: float = 1, *labels: str) -> None:
+        self._metrics.count(name, self.kind, amount, *labels)
+
+    def measure(self, name: str, milliseconds: float) -> None:
+        self._metrics.measure(name, self.kind, milliseconds / 1000)
+
+    @singledispatchmethod
+    def _take(self, event: Event) -> None:
+        """Most events change nothing here."""
+
+    @_take.register
+    def _(self, event: RequestArrived) -> None:
+        self.requests[event.request] = Request(event, self._now)
+
+    @_take.register
+    def _(self, event: RequestRefused) -> None:
+        self.count("paged:requests_refused")
+
+    @_take.register
+    def _(self, event: RequestAdmitted) -> None:
+        request = self.requests.get(event.request)
+        if request is None:
+            return
+        request.state = RUNNING
+        request.admissions += 1
+        for sequence in event.sequences:
+            self._join(sequence, request)
+        if request.admissions == 1:
+            request.admitted = self._now
+            self.measure("vllm:request_queue_time_seconds", self._now - request.since)
+            if self.memory.prefix_cache:
+                self.count("vllm:prefix_cache_queries", request.arrived.prompt_tokens)
+
+    @_take.register
+    def _(self, event: PrefixHit) -> None:
+        request = self._owner.get(event.sequence)
+        if request is not None and request.admissions == 1:  # what a preempted one finds again is its own
+            self.count("vllm:prefix_cache_hits", self.memory.block_size)
+
+    @_take.register
+    def _(self, event: Preempted) -> None:
+        request = self.requests.get(event.request)
+        if request is not None:
+            request.state = SWAPPED if event.mode == "swap" else WAITING
+            self.count("vllm:num_preemptions")
+
+    @_take.register
+    def _(self, event: SwappedOut) -> None:
+        self._swapped(event.request, len(event.pairs), event.bytes, "out")
+
+    @_take.register
+    def _(self, event: SwappedIn) -> None:
+        self._swapped(event.request, -len(event.pairs), event.bytes, "in")
+
+    @_take.register
+    def _(self, event: SequenceForked) -> None:
+        self.count("paged:sequences_forked")
+        request = self._owner.get(event.parent)
+        if request is not None:
+            self._join(event.sequence, request)
+            if event.parent in self._last_token:
+                self._last_token[event.sequence] = self._last_token[event.parent]
+
+    @_take.register
+    def _(self, event: TokenGenerated) -> None:
+        self.count("vllm:generation_tokens")
+        request = self._owner.get(event.sequence)
+        if request is None:
+            return
+        if request.first is None:
+            request.first = self._now
+            self.count("vllm:prompt_tokens", request.arrived.prompt_tokens)
+            self.measure("vllm:time_to_first_token_seconds", self._now - request.since)
+            self.measure("vllm:request_prefill_time_seconds", self._now - request.admitted)
+        elif event.sequence in self._last_token:
+            self.measure("vllm:inter_token_latency_seconds", self._now - self._last_token[event.sequence])
+        self._last_token[event.sequence] = request.last = self._now
+
+    @_take.register
+    def _(self, event: SequenceFinished) -> None:
+        request = self._owner.pop(event.sequence, None)
+        self._last_token.pop(event.sequence, None)
+        if request is not None:
+            request.sequences.discard(event.sequence)
+
+    @_take.register
+    def _(self, event: RequestFinished) -> None:
+        request = self._end(event.request, event.reason)
+        if request is None:
+            return
+        if event.reason == REGISTERED:  # its prompt was computed, and nothing is written
+            self.count("vllm:prompt_tokens", request.arrived.prompt_tokens)
+            return
+        self.measure("vllm:e2e_request_latency_seconds", self._now - request.since)
+        self.measure("vllm:request_inference_time_seconds", self._now - request.admitted)
+        if request.first is not None:
+            self.measure("vllm:request_decode_time_seconds", request.last - request.first)
+        self._metrics.measure("vllm:request_prompt_tokens", self.kind, request.arrived.prompt_tokens)
+        self._metrics.measure("vllm:request_generation_tokens", self.kind, event.output_tokens)
+        self._metrics.measure("paged:request_width", self.kind, request.arrived.width)
+
+    @_take.register
+    def _(self, event: RequestAborted) -> None:
+        self._end(event.request, ABORTED)
+
+    @_take.register
+    def _(self, event: BlockCopied) -> None:
+        self.count("paged:blocks_copied", len(event.destinations))
+
+    @_take.register
+    def _(self, event: BlockEvicted) -> None:
+        self.count("paged:blocks_evicted")
+
+    @_take.register
+    def _(self, event: StepCompleted) -> None:
+        self._metrics.measure("vllm:iteration_tokens_total", self.kind, event.tokens)
+
+    def _join(self, sequence: int, request: Request) -> None:
+        self._owner[sequence] = request
+        request.sequences.add(sequence)
+
+    def _swapped(self, number: int, blocks: int, size: int, direction: str) -> None:
+        self.count("paged:swapped_bytes", size, direction)
+        request = self.requests.get(number)
+        if request is not None:
+            request.cpu_blocks += blocks
+
+    def _end(self, number: int, reason: str) -> Request | None:
+        request = self.requests.pop(number, None)
+        if request is None:  # a prefix that was registered long ago, and is now given up
+            return None
+        self.count("vllm:request_success", 1, reason)
+        for sequence in request.sequences:
+            self._owner.pop(sequence, None)
+            self._last_token.pop(sequence, None)
+        return request
+
+
+class Observer:
+    """All arenas. ``api_arena``: the name of the API's own."""
+
+    def __init__(self, metrics: Metrics, api_arena: str) -> None:
+        self._metrics = metrics
+        self._api_arena = api_arena
+        self._arenas: dict[str, ArenaObserver] = {}
+
+    def observe(self, step: Step, memory: Memory) -> None:
+        """One envelope of an arena that has ``memory``; one of a new epoch begins a new life."""
+        arena = self._arenas.get(step.arena)
+        if arena is None or arena.epoch != step.epoch:
+            kind = "api" if step.arena == self._api_arena else "visitors"
+            arena = self._arenas[step.arena] = ArenaObserver(kind, step.epoch, memory, self._metrics)
+        arena.observe(step)
+
+    def of(self, name: str) -> ArenaObserver | None:
+        """What is known of an open arena; None before it has said anything."""
+        return self._arenas.get(name)
+
+    def forget(self, name: str) -> None:
+        """The arena is gone, or what ran in it is lost."""
+        self._arenas.pop(name, None)
