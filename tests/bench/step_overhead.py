@@ -11,13 +11,13 @@ import statistics
 import sys
 import time
 
-from engine.arena import Limits
 from engine.commands import Commands
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.events import StepCompleted
-from engine.messages import AnyReply, OpenArena, Sampling, Stepped, Submit
+from engine.messages import AnyReply, Memory, OpenArena, Sampling, Stepped, Submit
 from engine.model_loader import load
+from engine.submission import Limits
 from engine.wire import encode
 
 OUTPUTS = 60
@@ -37,7 +37,7 @@ def main() -> None:
             )
 
     commands = Commands(engine, send)
-    commands.carry_out(OpenArena(1, "bench", 16, 256))
+    commands.carry_out(OpenArena(1, "bench", Memory(16, 256)))
     for number in range(batch):
         prompt = f"{number}. The operating system keeps each process on its own"
         commands.carry_out(

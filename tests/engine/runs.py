@@ -9,13 +9,24 @@ import msgspec
 import torch
 
 from engine import attention_hook
-from engine.arena import Limits
 from engine.commands import Commands
 from engine.engine import Engine
-from engine.events import ArenaState, Partition, Snapshot, Step
-from engine.messages import AnyReply, Failed, OpenArena, Output, Sampling, SnapshotTaken, Stepped, Submit, TakeSnapshot
+from engine.events import AnyEvent, ArenaState, Partition, Snapshot, Step
+from engine.messages import (
+    AnyReply,
+    Failed,
+    Memory,
+    OpenArena,
+    Output,
+    Sampling,
+    SnapshotTaken,
+    Stepped,
+    Submit,
+    TakeSnapshot,
+)
 from engine.model_runner import ModelRunner
 from engine.reducer import Reducer
+from engine.submission import Limits
 from kernels.dispatch import select_backend
 from tests.engine.harness import Letters
 
@@ -34,11 +45,13 @@ class Run:
         budget: int = 512,
         eos: Iterable[int] = (),
         seed: int = 0,
+        cpu_slots: int = 0,
+        max_sequences: int = 32,
     ) -> None:
         attention_hook.register()
         model.set_attn_implementation(attention_hook.NAME)
-        runner = ModelRunner(model, select_backend(model.device, model.dtype), slots)
-        limits = Limits(2048, max_sequences=32, eos=frozenset(eos))
+        runner = ModelRunner(model, select_backend(model.device, model.dtype), slots, cpu_slots)
+        limits = Limits(2048, max_sequences=max_sequences, eos=frozenset(eos))
         self.engine = Engine(runner, vocabulary or Letters(), limits, budget, seed, verify=True, clock=lambda: self.now)
         self.commands = Commands(self.engine, self._hear)
         self.replies: list[AnyReply] = []
@@ -68,7 +81,9 @@ class Run:
         return next(reply for reply in self.replies if getattr(reply, "ref", None) == self._ref)
 
     def open(self, arena: str, num_blocks: int, block_size: int, **more: Any) -> None:
-        reply = self.do(OpenArena, arena=arena, num_blocks=num_blocks, block_size=block_size, **more)
+        """``more``: fields of ``Memory`` and of ``OpenArena``."""
+        options = {field: more.pop(field) for field in Memory.__struct_fields__ if field in more}
+        reply = self.do(OpenArena, arena=arena, memory=Memory(block_size, num_blocks, **options), **more)
         if isinstance(reply, Failed):
             raise AssertionError(reply.message)
         taken = self.do(TakeSnapshot, arena=arena)
@@ -82,13 +97,21 @@ class Run:
         self.reducers[arena] = Reducer(Snapshot(arena, 0, 0, 0.0, empty))
 
     def submit(self, arena: str, prompt: Any, **sampling: Any) -> AnyReply:
-        stream = sampling.get("stop") is not None
-        return self.do(Submit, arena=arena, prompt=prompt, sampling=Sampling(**sampling), source="page", stream=stream)
+        """``sampling``: fields of ``Sampling`` and of ``Submit``."""
+        options = {field: sampling.pop(field) for field in Submit.__struct_fields__ if field in sampling}
+        options.setdefault("stream", sampling.get("stop") is not None)
+        return self.do(Submit, arena=arena, prompt=prompt, sampling=Sampling(**sampling), source="page", **options)
+
+    def step(self) -> None:
+        for place in self.engine.step():
+            self.commands.tell(place)
 
     def drain(self) -> None:
         while self.engine.next_due() == 0:
-            for place in self.engine.step():
-                self.commands.tell(place)
+            self.step()
+
+    def events(self, kind: type[AnyEvent]) -> list[Any]:
+        return [event for step in self.steps for event in step.events if isinstance(event, kind)]
 
     def outputs(self, arena: str) -> list[list[int]]:
         state = self.engine.places[arena].arena.state()
