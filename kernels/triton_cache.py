@@ -61,6 +61,10 @@ def move_slots_kernel(  # type: ignore[no-untyped-def]
     tl.store(write_to + element, tl.load(read_from + element, mask=real), mask=real)
 
 
+# False in Triton's interpreter: that was decided when the kernels were decorated.
+COMPILED = isinstance(move_slots_kernel, triton.JITFunction)
+
+
 def store_kv(
     key: torch.Tensor,
     value: torch.Tensor,
@@ -141,7 +145,7 @@ def _move(source: torch.Tensor, destination: torch.Tensor, moves: torch.Tensor) 
 
 def _launch_device(source: torch.Tensor, destination: torch.Tensor) -> torch.device:
     """The GPU that moves the slots (in the interpreter the CPU)."""
-    if not isinstance(move_slots_kernel, triton.JITFunction):
+    if not COMPILED:
         return source.device
     for cache in (source, destination):
         if cache.device.type != "cuda" and not cache.is_pinned():

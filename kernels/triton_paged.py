@@ -14,7 +14,7 @@ import triton.language as tl
 
 from kernels.batch import PagedBatch
 from kernels.checks import check_attention
-from kernels.triton_cache import dense_rows, store_kv
+from kernels.triton_cache import COMPILED, dense_rows, store_kv
 from kernels.triton_plan import MAX_SPLITS, PREFILL_ROWS, choose_splits, plan_tiles, power_of_two
 
 NO_WINDOW = 2**31 - 1
@@ -262,8 +262,7 @@ def _dot_dtype(dtype: torch.dtype) -> Any:
     """What the factors of a dot are: the cache's dtype, since tensor cores add up in float32. But the interpreter
     multiplies the bits of bfloat16 numbers as if they were integers, so there they are widened first."""
     if dtype == torch.bfloat16:
-        compiled = isinstance(paged_attention_kernel, triton.JITFunction)
-        return tl.bfloat16 if compiled else tl.float32
+        return tl.bfloat16 if COMPILED else tl.float32
     return tl.float16 if dtype == torch.float16 else tl.float32
 
 

@@ -8,9 +8,10 @@ MIN_TILE = 16  # tl.dot takes no side under 16
 PREFILL_ROWS = 64  # query rows x heads of a group in a program's tile, where there are that many
 TILE_TOKENS = 64  # tokens in a tile of keys, at most
 # Bytes of a tile of keys, and of queries: two stages of keys and values, and the queries, then fit the 99 KiB of shared
-# memory that GPUs since 2020 have at least.
-TILE_BYTES = 16384
-QUERY_BYTES = 32768
+# memory that GPUs since 2020 have at least. Exact float32 has no tensor cores, and a product of tiles is unrolled: larger
+# ones would not fit the registers.
+TILE_BYTES = {2: 16384, 4: 8192}
+QUERY_BYTES = {2: 32768, 4: 8192}
 # A multiprocessor hides the wait for memory behind several programs; a split shorter than two tiles, or one of very many,
 # costs more in the combining than it saves.
 PROGRAMS_PER_MULTIPROCESSOR = 4
@@ -33,17 +34,17 @@ class Tiles:
 def plan_tiles(
     rows: int, sequences: int, max_query_len: int, heads: int, kv_heads: int, head_dim: int, item: int
 ) -> Tiles:
-    """Tiles for ``rows`` query rows of ``sequences`` sequences in a dtype of ``item`` bytes."""
+    """Tiles for ``rows`` query rows of ``sequences`` sequences in a dtype of ``item`` bytes, 2 or 4."""
     group = heads // kv_heads
     padded_dim = max(MIN_TILE, power_of_two(head_dim))
     tile_rows = max(MIN_TILE, power_of_two(group))
     if max_query_len * group > tile_rows:
-        tile_rows = max(tile_rows, min(PREFILL_ROWS, QUERY_BYTES // (padded_dim * item)))
+        tile_rows = max(tile_rows, min(PREFILL_ROWS, QUERY_BYTES[item] // (padded_dim * item)))
     tokens_of_tile = tile_rows // group
     count = -(-max_query_len // tokens_of_tile)
     return Tiles(
         rows=tile_rows,
-        tokens=min(TILE_TOKENS, max(MIN_TILE, TILE_BYTES // (padded_dim * item))),
+        tokens=min(TILE_TOKENS, max(MIN_TILE, TILE_BYTES[item] // (padded_dim * item))),
         padded_dim=padded_dim,
         count=count,
         programs=kv_heads * min(sequences * count, sequences + rows // tokens_of_tile),
