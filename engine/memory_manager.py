@@ -94,7 +94,7 @@ class MemoryManager(Protocol):
         """Move it there. Call it after ``can_swap_out``."""
 
     def swap_in_need(self, request: Request) -> int:
-        """Free blocks that swapping in, and the next token of each sequence, take. Mutates nothing."""
+        """Free blocks that swapping in, and all known tokens of each sequence, take. Mutates nothing."""
 
     def swap_in(self, request: Request) -> None:
         """Move it back. Call it only with room for ``swap_in_need``."""

@@ -203,13 +203,15 @@ class PagedManager:
         fresh = 0
         for sequence in request.live:
             table = self.swap_space.tables.get(sequence, [])
+            total = blocks_for(len(sequence.tokens), self.block_size)
             if not table:
-                continue  # still to fork from the first one
+                # Still to fork from the first one.
+                fresh += total - request.trunk // self.block_size
+                continue
+            fresh += total - len(table)
             logical = sequence.computed // self.block_size
             if logical < len(table):
                 writers[table[logical]] += 1
-            else:
-                fresh += 1
         # All that share a swapped block are of this request, and the last to write it keeps it.
         return len(blocks) + fresh + sum(count - 1 for count in writers.values())
 

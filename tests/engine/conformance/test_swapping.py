@@ -152,3 +152,23 @@ def test_what_is_freed_by_swapping_out_is_used_in_the_same_step_and_the_copy_com
     assert [source for source, _, _ in moves.out] == [block * 4 for block, _ in out.pairs]
     assert all(a < b for a, b in pairwise([target for _, target, _ in moves.out]))
     assert rig.tables(0) == [[0, 1, 2, 3, 4, 9]]
+
+
+def test_a_prompt_swapped_out_half_way_comes_back_only_where_all_of_it_fits():
+    rig = Rig(10, 4, cpu_blocks=10, preemption="swap", budget=28)
+    rig.submit(4, max_tokens=20)
+    rig.submit(8, max_tokens=11)
+    half = rig.submit(28, max_tokens=2)
+    rig.step()
+    rig.budget = 2
+    while rig.arena.requests[1].status == "running":
+        rig.step()
+    # Its four blocks and the next one would fit, but not the three that the rest of its prompt takes.
+    assert (rig.swapped(), rig.free) == ([half], 6)
+    rig.budget = 100
+    rig.run()
+    assert [(e.request, e.reason) for e in rig.events(RequestFinished)] == [
+        (1, "length"),
+        (0, "length"),
+        (half, "length"),
+    ]
