@@ -9,6 +9,8 @@ from app.engine_client import Answer, EngineClient, OnAnswer
 from app.errors import EngineUnavailable, Invalid
 from engine.messages import Abort, Echo, Output, RegisterPrefix, Submit, Submitted
 
+REGISTERED = "registered"
+
 
 class Part:
     """One request of the engine, ``number`` among those of one API request. ``prompt_tokens`` is known once the engine has
@@ -34,7 +36,8 @@ class Generation:
         self._news: asyncio.Queue[tuple[int, Output | Echo] | EngineUnavailable | Invalid] = asyncio.Queue()
 
     def put(self, part: Part, output: Output | Echo) -> None:
-        part.finished = isinstance(output, Output) and output.last
+        # A registered prefix holds its blocks until it is aborted, or until somebody takes charge of it.
+        part.finished = isinstance(output, Output) and output.last and output.finish != REGISTERED
         self._news.put_nowait((part.number, output))
 
     def lose(self, why: EngineUnavailable | Invalid) -> None:

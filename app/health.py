@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from app.arenas import Arenas
+from app.metrics import CONTENT_TYPE
 from app.metrics_now import Now
 
 router = APIRouter(tags=["Operations"])
@@ -26,8 +27,7 @@ async def healthz() -> str:
 async def metrics(request: Request) -> Response:
     """Counters for Prometheus, named as vLLM's where they mean the same."""
     hub: Arenas = request.app.state.arenas
-    text, content_type = hub.metrics.text(request.headers.get("accept", ""), Now(hub))
-    return Response(text, headers={"Content-Type": content_type, "Cache-Control": "no-store"})
+    return Response(hub.metrics.text(Now(hub)), headers={"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store"})
 
 
 @router.head("/readyz", include_in_schema=False)

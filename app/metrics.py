@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
-from prometheus_client.exposition import choose_encoder
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 KINDS = ("api", "visitors")
 ABORTED, REGISTERED = "abort", "registered"
 LABELS = ("model_name", "arena")
@@ -91,10 +92,10 @@ class Metrics:
         """Put ``value`` into a histogram of ``HISTOGRAMS``; seconds or tokens."""
         self._histograms[name].labels(self.model_name, kind).observe(value)
 
-    def text(self, accept: str, state: Collector) -> tuple[bytes, str]:
-        """All of it and what ``state`` says is so now, in the format that ``accept`` asks for, and its content type."""
-        encode, content_type = choose_encoder(accept)
-        return encode(_Both(self.registry, state)), content_type
+    def text(self, state: Collector) -> bytes:
+        """All of it and what ``state`` says is so now, in Prometheus's text format."""
+        # Not in OpenMetrics, whatever is asked for: the library writes the colons of names as underscores there.
+        return generate_latest(_Both(self.registry, state))
 
 
 class _Both(Collector):

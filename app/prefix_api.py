@@ -18,7 +18,7 @@ from app.admission import API_ARENA
 from app.api_requests import Bounds, Hub, XArena, arena_of, check_prompt, check_turn, check_turns, served
 from app.arenas import Arenas
 from app.errors import Invalid
-from app.generations import Generation
+from app.generations import REGISTERED, Generation
 from app.openai_reading import CLIENT_CLOSED_REQUEST, unless_gone
 from app.openai_schema import ChatMessage
 from app.prefixes import Prefix
@@ -124,7 +124,8 @@ async def _until_kept(hub: Arenas, generation: Generation, prefix: Prefix) -> bo
                     f"the arena ran out of blocks while it computed this prefix of {prefix.tokens} tokens; delete "
                     "another prefix, or send it again when fewer requests run.",
                 )
-            prefix.kept = said.finish == "registered" and hub.prefixes.holds(prefix)
+            prefix.kept = said.finish == REGISTERED and hub.prefixes.holds(prefix)
+            generation.parts[0].finished = True  # whatever became of it, it is not this request's to abort
     if not prefix.kept:
         text = "registering this prefix was aborted: whoever drives its arena ended it or started the arena over."
         raise Invalid("request_aborted", "X-Arena", text)

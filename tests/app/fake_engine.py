@@ -221,7 +221,10 @@ class FakeEngine:
         number = arena.requests
         arena.requests += 1
         self.send(Submitted(command.ref, arena.name, number, len(words)))
-        arrived = RequestArrived(number, len(words), sampling.max_tokens, source, sampling.width, sampling.beam_search)
+        priority = 0 if prefix else command.priority
+        arrived = RequestArrived(
+            number, len(words), sampling.max_tokens, source, sampling.width, sampling.beam_search, priority
+        )
         self.send(arena.step(arrived))
         known = (text, command.cache_salt) in arena.seen
         arena.seen.add((text, command.cache_salt))

@@ -82,6 +82,79 @@ BAD: list[tuple[Any, str, str, list[str]]] = [
     ({"type": "submit", **ARENA, "prompt": "x", "stop": list("abcde")}, "too_many_stops", "stop", ["5", "4"]),
     ({"type": "submit", **ARENA, "prompt": "x", "stop": [""]}, "out_of_range", "stop", ["0 characters", "1 to 256"]),
     ({"type": "submit", **ARENA, "prompt": "x", "stop": [1]}, "wrong_type", "stop[0]", ["1", "str"]),
+    ({"type": "open", "ref": 7, "params": {"manager": "slab"}}, "wrong_type", "params.manager", ["slab"]),
+    ({"type": "open", "ref": 7, "params": {"preemption": "never"}}, "wrong_type", "params.preemption", ["never"]),
+    ({"type": "open", "ref": 7, "params": {"prefix_cache": 1}}, "wrong_type", "params.prefix_cache", ["1", "bool"]),
+    ({"type": "open", "ref": 7, "params": {"max_len": -1}}, "out_of_range", "params.max_len", ["-1", "0 and 960"]),
+    (
+        {"type": "open", "ref": 7, "params": {"prefill_chunk": -2}},
+        "out_of_range",
+        "params.prefill_chunk",
+        ["-2", "-1 never cuts"],
+    ),
+    (
+        {"type": "open", "ref": 7, "params": {"cpu_blocks": 10**30}},
+        "out_of_range",
+        "params.cpu_blocks",
+        ["0 and 512", "for none"],
+    ),
+    (
+        {"type": "open", "ref": 7, "params": {"cpu_blocks": 129}},
+        "arena_too_large",
+        "params.cpu_blocks",
+        ["516 slots", "swap to at most 512", "at most 128 blocks"],
+    ),
+    (
+        {"type": "reset", **ARENA, "params": {"cpu_blocks": 200}},
+        "arena_too_large",
+        "params.cpu_blocks",
+        ["800 slots", "512"],
+    ),
+    ({"type": "reset", **ARENA, "params": {"manager": 5}}, "wrong_type", "params.manager", ["5"]),
+    ({"type": "submit", **ARENA, "prompt": "x", "n": 0}, "out_of_range", "n", ["0", "1 and 20"]),
+    ({"type": "submit", **ARENA, "prompt": "x", "n": 21}, "out_of_range", "n", ["21", "1 and 20"]),
+    ({"type": "submit", **ARENA, "prompt": "x", "n": 3, "best_of": 2}, "out_of_range", "best_of", ["2", "3 and 20"]),
+    ({"type": "submit", **ARENA, "prompt": "x", "min_p": 2}, "out_of_range", "min_p", ["2", "0 and 1"]),
+    ({"type": "submit", **ARENA, "prompt": "x", "min_tokens": 65}, "out_of_range", "min_tokens", ["65", "0 and 64"]),
+    (
+        {"type": "submit", **ARENA, "prompt": "x", "repetition_penalty": 0},
+        "out_of_range",
+        "repetition_penalty",
+        ["0.01 and 100"],
+    ),
+    (
+        {"type": "submit", **ARENA, "prompt": "x", "logit_bias": {"a": 1}},
+        "wrong_type",
+        "logit_bias",
+        ['{"a": 1}', "int", "each key"],
+    ),
+    (
+        {"type": "submit", **ARENA, "prompt": "x", "logit_bias": {"5": "b"}},
+        "wrong_type",
+        "logit_bias",
+        ['{"5": "b"}', "float"],
+    ),
+    (
+        {"type": "submit", **ARENA, "prompt": "x", "logit_bias": {"5": -101}},
+        "out_of_range",
+        "logit_bias",
+        ["-101", "token 5", "-100 and 100"],
+    ),
+    ({"type": "submit", **ARENA, "prompt": "x", "stop_token_ids": [-5]}, "out_of_range", "stop_token_ids", ["-5"]),
+    (
+        {"type": "submit", **ARENA, "prompt": "x", "early_stopping": True},
+        "wrong_type",
+        "early_stopping",
+        ["true"],
+    ),
+    ({"type": "submit", **ARENA, "prompt": "x", "logprobs": 1}, "unknown_field", "logprobs", ["Leave it out"]),
+    ({"type": "submit", **ARENA, "prompt": "x", "priority": 2**31}, "out_of_range", "priority", ["least goes first"]),
+    ({"type": "submit", **ARENA, "prompt": "x", "cache_salt": "s" * 257}, "out_of_range", "cache_salt", ["257", "256"]),
+    ({"type": "fork", **ARENA}, "missing_field", "sequence", ["Add it"]),
+    ({"type": "fork", **ARENA, "sequence": -1}, "out_of_range", "sequence", ["-1", "number in the events"]),
+    ({"type": "register_prefix", **ARENA, "prompt": " "}, "empty_prompt", "prompt", ["empty"]),
+    ({"type": "register_prefix", **ARENA, "prompt": "too long"}, "prompt_too_long", "prompt", ["101"]),
+    ({"type": "reset_cache", **ARENA, "prompt": "x"}, "unknown_field", "prompt", ["Leave it out"]),
     ({"type": "abort", **ARENA, "request": 10**200}, "out_of_range", "request", ["1" + "0" * 39 + "...", "submit"]),
     ({"type": "abort", **ARENA, "request": 2**70}, "out_of_range", "request", [str(2**70), "submit"]),
     ({"type": "set", **ARENA, "params": {"pace_ms": 60001}}, "out_of_range", "params.pace_ms", ["60001", "60000"]),
@@ -96,7 +169,7 @@ BAD: list[tuple[Any, str, str, list[str]]] = [
 
 
 async def test_each_mistake_is_explained_and_the_connection_lives_on() -> None:
-    async with serve(max_arena_slots=4000) as site, site.browser() as page:
+    async with serve(max_arena_slots=4000, api_cpu_slots=0) as site, site.browser() as page:
         await page.open()
         for sent, code, field, parts in BAD:
             await page.socket.send(sent if isinstance(sent, str) else json.dumps(sent))

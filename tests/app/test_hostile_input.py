@@ -31,6 +31,7 @@ ANY_JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ANY_TEXT, inner, max_size=3),
     max_leaves=6,
 )
+ANY_KEY = ANY_TEXT | st.integers().map(str) | st.sampled_from(["9" * 5000, "07", "1e3", "\u0665"])
 
 
 def objects(values: dict[str, st.SearchStrategy[Any]]) -> st.SearchStrategy[dict[str, Any]]:
@@ -45,8 +46,20 @@ MESSAGES = objects(
         "arena": st.just("a1"),
         "prompt": st.just("x"),
         "scene": st.just("empty"),
-        "params": objects({"block_size": st.just(4), "num_blocks": st.just(4), "pace_ms": st.just(1.5)}),
+        "params": objects(
+            {
+                "block_size": st.just(4),
+                "num_blocks": st.just(4),
+                "pace_ms": st.just(1.5),
+                "manager": st.just("paged"),
+                "cpu_blocks": st.just(2),
+                "prefix_cache": st.booleans(),
+            }
+        ),
         "stop": st.lists(ANY_JSON, max_size=2),
+        "logit_bias": st.dictionaries(ANY_KEY, ANY_NUMBER, max_size=2),
+        "sequence": st.just(0),
+        "n": st.just(2),
         "request": st.just(0),
         "drive_secret": st.just("s"),
         "since": st.just(0),
@@ -119,7 +132,21 @@ BODIES = objects(
         "max_tokens": ANY_NUMBER,
         "stop": ANY_TEXT | st.lists(ANY_TEXT, max_size=2),
         "stream": st.booleans(),
-        "n": st.just(1),
+        "n": st.integers(1, 3) | ANY_NUMBER,
+        "best_of": st.integers(1, 3) | ANY_NUMBER,
+        "logprobs": st.booleans() | st.integers(0, 3) | ANY_NUMBER,
+        "top_logprobs": st.integers(0, 3) | ANY_NUMBER,
+        "echo": st.booleans(),
+        "logit_bias": st.dictionaries(ANY_KEY, ANY_NUMBER, max_size=2),
+        "min_p": ANY_NUMBER,
+        "repetition_penalty": ANY_NUMBER,
+        "presence_penalty": ANY_NUMBER,
+        "stop_token_ids": st.lists(ANY_NUMBER, max_size=2),
+        "use_beam_search": st.booleans(),
+        "early_stopping": st.booleans() | st.just("never"),
+        "length_penalty": ANY_NUMBER,
+        "priority": ANY_NUMBER,
+        "cache_salt": ANY_TEXT,
     }
 ).map(lambda body: {"model": "fake-model", "prompt": "x", **body})
 
