@@ -109,7 +109,7 @@ class Arena:
     def fork(self, number: int) -> Sequence:
         """Split a running sequence in two. Raises Refused where that cannot be."""
         sequence = next((one for one in self.sequences() if one.number == number), None)
-        if sequence is None or sequence.finish or sequence.request.status is not Status.RUNNING or sequence.pending > 1:
+        if sequence is None or sequence.request.status is not Status.RUNNING or not sequence.decodes:
             raise Refused("not_running", "sequence", f"sequence {number} does not decode now: fork one that does")
         request = sequence.request
         if request.beams is not None or request.ranked or not isinstance(self.manager, PagedManager):
@@ -280,8 +280,9 @@ class Arena:
             self.manager.free(sequence)
 
     def _finish(self, request: Request, sequences: list[Sequence], reason: str) -> None:
-        """The request has ended with ``sequences``, whose end has not been told yet."""
-        for sequence in sequences:
+        """The request has ended with ``sequences``, whose end has not been told yet. One that never ran (registered prefixes
+        leave it no room) has none that are known."""
+        for sequence in sequences if request.admitted else ():
             self.log.emit(SequenceFinished(sequence.number, sequence.finish, len(sequence.outputs)))
         best = self.decoding.ranking(request) if request.ranked else []
         if request.beams is not None:

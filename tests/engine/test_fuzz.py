@@ -1,66 +1,168 @@
-"""Any sequence of submissions, aborts and steps keeps the books of memory right, and every request ends."""
+"""Any sequence of arrivals, forks, aborts and steps keeps the books of memory right, and every request ends.
+
+``Rig`` compares engine and reducer, verifies pool, tables, hashes and contents after every envelope, and checks that each
+sequence reads its own tokens, whatever was copied and swapped.
+"""
 
 from __future__ import annotations
 
 import msgspec
-from hypothesis import settings
+import pytest
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from engine.arena import Refused
-from engine.events import RequestAborted, RequestFinished
+from engine.events import RequestAborted, RequestArrived, RequestFinished
+from engine.submission import Refused
 from tests.engine.harness import Rig
 
+EOS = 5
+TOKENS = st.sampled_from([1, 2, 3, EOS])
+# Prompts of few different beginnings, so that prefixes are shared.
+PROMPTS = st.builds(lambda kind, length: [kind] * length, st.sampled_from([7, 8]), st.integers(1, 40))
 
-class Arenas(RuleBasedStateMachine):
-    """``Rig`` compares engine and reducer, and verifies pool, tables and slots, after every envelope."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.taken = 0
+class Arena(RuleBasedStateMachine):
+    """One arena; the subclasses say with which memory."""
 
-    @initialize(blocks=st.integers(1, 12), size=st.integers(1, 9), budget=st.integers(4, 40), most=st.integers(1, 4))
-    def begin(self, blocks, size, budget, most):
-        self.rig = Rig(blocks, size, max_model_len=60, budget=budget, max_sequences=most, eos=frozenset([5]))
+    managers: tuple[str, ...] = ("paged",)
 
-    @rule(prompt=st.integers(0, 70), outputs=st.integers(1, 30), known=st.booleans())
-    def submit(self, prompt, outputs, known):
+    @initialize(
+        manager=st.sampled_from(range(5)),
+        blocks=st.integers(1, 14),
+        size=st.integers(1, 9),
+        budget=st.integers(1, 40),
+        most=st.integers(1, 6),
+        cpu_blocks=st.sampled_from([0, 3, 30]),
+        cache=st.booleans(),
+        preemption=st.sampled_from(["auto", "recompute", "swap"]),
+        chunk=st.sampled_from([-1, 0, 1, 3]),
+    )
+    def begin(self, manager, blocks, size, budget, most, cpu_blocks, cache, preemption, chunk):
+        name = self.managers[manager % len(self.managers)]
+        paged = {"cpu_blocks": cpu_blocks, "prefix_cache": cache} if name == "paged" else {"max_len": 32}
+        self.rig = Rig(
+            blocks,
+            size,
+            max_model_len=60,
+            budget=budget,
+            max_sequences=most,
+            eos=frozenset([EOS]),
+            manager=name,
+            preemption=preemption,
+            prefill_chunk=chunk,
+            **paged,
+        )
+
+    def submit(self, prompt, **options):
         try:
-            self.rig.submit([7] * prompt, max_tokens=outputs, ignore_eos=known)
-            self.taken += 1
+            self.rig.submit(prompt, **options)
         except Refused:
             self.rig.settle()
 
-    @rule(number=st.integers(0, 20))
+    @rule(
+        prompt=PROMPTS,
+        outputs=st.integers(1, 25),
+        known=st.booleans(),
+        priority=st.integers(-1, 1),
+        salt=st.sampled_from(["", "", "a"]),
+    )
+    def one(self, prompt, outputs, known, priority, salt):
+        self.submit(prompt, max_tokens=outputs, ignore_eos=known, priority=priority, cache_salt=salt)
+
+    @rule(prompt=PROMPTS, outputs=st.integers(1, 12), n=st.integers(2, 4), extra=st.integers(0, 1))
+    def samples(self, prompt, outputs, n, extra):
+        self.submit(prompt, max_tokens=outputs, n=n, best_of=n + extra, temperature=1.0)
+
+    @rule(prompt=PROMPTS, outputs=st.integers(1, 12), width=st.integers(1, 4), known=st.booleans())
+    def beams(self, prompt, outputs, width, known):
+        self.submit(prompt, max_tokens=outputs, n=width, beam_search=True, ignore_eos=known)
+
+    @rule(number=st.integers(0, 30))
     def abort(self, number):
         self.rig.abort(number)
 
-    @rule(token=st.sampled_from([1, 2, 5]))
-    def step(self, token):
-        written = []
-        for chunk in self.rig.step(token):
-            if chunk.sequence.table.blocks:
-                for block, first, count in chunk.sequence.table.runs(chunk.start, chunk.count):
-                    written += [(block, slot) for slot in range(first, first + count)]
-        assert len(written) == len(set(written))
+    @rule(steps=st.integers(1, 4), token=TOKENS)
+    def steps(self, steps, token):
+        for _ in range(steps):
+            self.rig.step(lambda chunk: token + chunk.sequence.number % 2)
 
     def teardown(self):
-        if hasattr(self, "rig"):
-            self.rig.run(limit=3000)
-            ends = [e.request for kind in (RequestFinished, RequestAborted) for e in self.rig.events(kind)]
-            assert sorted(ends) == list(range(self.taken))
-            assert self.rig.free == self.rig.arena.shape.num_blocks
+        if not hasattr(self, "rig"):
+            return
+        rig = self.rig
+        rig.run(limit=5000, token=EOS)
+        arrived = [event.request for event in rig.events(RequestArrived)]
+        ends = [event.request for kind in (RequestFinished, RequestAborted) for event in rig.events(kind)]
+        assert sorted(ends) == arrived
+        for number in list(rig.arena.requests):
+            rig.abort(number)  # registered prefixes give their blocks back
+        assert rig.arena.partition().free == rig.arena.manager.capacity
 
 
-TestArenas = Arenas.TestCase
-TestArenas.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+class Paged(Arena):
+    @precondition(lambda self: self.rig.arena.scheduler.running)
+    @rule(pick=st.integers(0, 10))
+    def fork(self, pick):
+        live = [sequence for request in self.rig.arena.scheduler.running for sequence in request.live]
+        try:
+            self.rig.arena.fork(live[pick % len(live)].number)
+        except Refused:
+            pass
+        self.rig.settle()
+
+    @rule(prompt=PROMPTS)
+    def register_prefix(self, prompt):
+        try:
+            self.rig.arena.register_prefix(prompt)
+        except Refused:
+            pass
+        self.rig.settle()
+
+    @rule()
+    def reset_cache(self):
+        manager = self.rig.arena.manager
+        idle = manager.num_free == manager.num_blocks
+        assert manager.reset_cache() == idle
+        self.rig.settle()
+
+
+class Contiguous(Arena):
+    managers = ("orca_max", "orca_pow2", "orca_oracle", "static_batch")
+
+
+QUICK = settings(max_examples=60, stateful_step_count=30, deadline=None)
+# 50,000 steps and more: each example has up to 120 rules of up to four steps.
+LONG = settings(
+    max_examples=800, stateful_step_count=120, deadline=None, suppress_health_check=list(HealthCheck), derandomize=False
+)
+
+
+class TestPaged(Paged.TestCase):
+    settings = QUICK
+
+
+class TestContiguous(Contiguous.TestCase):
+    settings = QUICK
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+class TestPagedLong(Paged.TestCase):
+    settings = LONG
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+class TestContiguousLong(Contiguous.TestCase):
+    settings = LONG
 
 
 def test_the_same_history_gives_the_same_log():
     def log() -> list[bytes]:
-        rig = Rig(6, 4)
-        rig.submit(9, max_tokens=12)
-        rig.submit(7, max_tokens=12)
+        rig = Rig(12, 4, cpu_blocks=4, prefix_cache=True)
+        rig.submit(9, max_tokens=12, n=3, temperature=1.0)
+        rig.submit(7, max_tokens=12, n=2, beam_search=True)
         rig.step()
         rig.submit(3)
         rig.run()
