@@ -152,6 +152,8 @@ class Scheduler:
         """Let requests in: first those that were swapped out, and only when none is left new ones."""
         while self.swapped and budget > 0:
             request = self.swapped[0]
+            if self._sequences(*self.running, request) > self._max_sequences:
+                break
             if promised + self._manager.swap_in_need(request) > self._manager.num_free:
                 break
             self.swapped.remove(request)
@@ -160,7 +162,7 @@ class Scheduler:
             budget, promised = self._plan(request, planned, promised, budget)
         while self.waiting and not self.swapped and (budget > 0 or self._manager.gathers):
             request = self.waiting[0]
-            if self._sequences() + request.width > self._max_sequences:
+            if self._sequences(*self.running, request) > self._max_sequences:
                 break
             if self._prefill_chunk < 0 and planned and request.live[0].pending > budget:
                 break
@@ -192,8 +194,9 @@ class Scheduler:
             if len(sequence.tokens) > (so_far := reached.get(id(sequence), sequence.computed))
         )
 
-    def _sequences(self) -> int:
-        return sum(len(request.live) if request.branched else request.width for request in self.running)
+    def _sequences(self, *requests: Request) -> int:
+        """Those that the requests have, or will have as soon as their prompts are computed."""
+        return sum(len(request.live) if request.branched else request.width for request in requests)
 
     def _run(self, request: Request) -> None:
         request.status = Status.RUNNING

@@ -50,6 +50,11 @@ class Sequence:
         return len(self.tokens) - self.computed
 
     @property
+    def decodes(self) -> bool:
+        """Whether it lives and all but its last sampled token is computed."""
+        return not self.finish and bool(self.outputs) and self.pending == 1
+
+    @property
     def final_slots(self) -> int | None:
         """Slots written when the sequence ends, if that is known beforehand (paper section 6.1, "Oracle")."""
         request = self.request
