@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
@@ -16,37 +16,78 @@ from kernels.dispatch import AttentionBackend
 
 NAME = "paged"
 
-# Keywords that models pass and that change nothing here: no dropout at inference, positions and caches are our own.
-HARMLESS = frozenset({"dropout", "position_ids", "cache_position", "use_cache", "is_causal", "output_attentions"})
+# Keywords that models pass and that change nothing here: no dropout at inference, positions and caches are our own, and
+# what else the model returns is not read.
+HARMLESS = frozenset(
+    {"dropout", "position_ids", "cache_position", "use_cache", "output_attentions", "output_router_logits"}
+)
 
 
 class UnsupportedAttention(Unusable):
     """The model's attention asks for something that the kernels do not do; its output would be wrong."""
 
 
+class Attention(Protocol):
+    """Who answers a layer's call.
+
+    query: [t, heads, head dim]; key, value: [t, KV heads, head dim]; ``window`` and ``softcap`` are 0 where the layer has
+    none. Returns [t, heads, head dim].
+    """
+
+    def attend(
+        self,
+        layer: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        scale: float,
+        window: int,
+        softcap: float,
+    ) -> torch.Tensor: ...
+
+
 @dataclass(slots=True)
 class Step:
-    """What one forward pass needs beside its inputs, for all layers. ``calls`` counts the layers that came by."""
+    """What one forward pass needs beside its inputs, for all layers. ``calls`` counts how often each layer came by."""
 
     batch: PagedBatch
     backend: AttentionBackend
     keys: list[torch.Tensor]
     values: list[torch.Tensor]
-    calls: int = 0
+    calls: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.calls = [0] * len(self.keys)
+
+    def attend(
+        self,
+        layer: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        scale: float,
+        window: int,
+        softcap: float,
+    ) -> torch.Tensor:
+        """Store this step's keys and values, then attend over block tables."""
+        keys, values = self.keys[layer], self.values[layer]
+        self.backend.store_kv(key, value, keys, values, self.batch.slot_mapping)
+        self.calls[layer] += 1
+        return self.backend.paged_attention(query, keys, values, self.batch, scale, window, softcap)
 
 
 # Some models do not hand extra keywords of the forward call down to their attention, so the step lies beside the call.
 # One forward pass runs at a time in a process.
-_current: Step | None = None
+_current: Attention | None = None
 
 
 @contextmanager
-def step_of(step: Step) -> Iterator[Step]:
-    """Make ``step`` the one that attention reads while the model's forward pass runs."""
+def answered_by(attention: Attention) -> Iterator[None]:
+    """Make ``attention`` the one that is called while the model's forward pass runs."""
     global _current
-    _current = step
+    _current = attention
     try:
-        yield step
+        yield
     finally:
         _current = None
 
@@ -58,44 +99,45 @@ def paged_attention(
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
     scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    is_causal: bool | None = None,
     **extra: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Store this step's keys and values, then attend over block tables.
+    """A layer's attention, as transformers calls it.
 
     Args:
         query: [1, heads, t, head dim]; key, value: [1, KV heads, t, head dim].
         attention_mask: None, since ``PagedBatch`` says who sees what.
         scaling: factor on the scores; ``head_dim ** -0.5`` where the model gives none.
+        sliding_window: a token sees itself and those before it, this many in all; None in a layer of full attention.
+        softcap: scores are bent to lie within +-softcap; None where they are not.
+        is_causal: False where a token would see those after it too; if None, the module says so.
 
     Returns:
-        [1, t, heads, head dim] and no weights. Raises UnsupportedAttention for keywords that would change the result.
+        [1, t, heads, head dim] and no weights. Raises UnsupportedAttention for what would change the result.
     """
-    step = _current
-    if step is None:
+    if _current is None:
         raise UnsupportedAttention("paged attention was called outside a step of the engine: run the model through it")
-    _refuse_unknown(extra, step.batch.max_context_len)
-    layer: int = module.layer_idx  # type: ignore[assignment]
-    scale = scaling if scaling is not None else query.shape[-1] ** -0.5
-    step.backend.store_kv(
-        key[0].transpose(0, 1), value[0].transpose(0, 1), step.keys[layer], step.values[layer], step.batch.slot_mapping
+    unknown = sorted(name for name, given in extra.items() if given is not None and name not in HARMLESS)
+    if unknown:
+        raise UnsupportedAttention(f"the model's attention passes {', '.join(unknown)}, which the kernels do not know")
+    if attention_mask is not None:
+        raise UnsupportedAttention("the model's attention brings a mask of its own, which the kernels do not know")
+    if not (getattr(module, "is_causal", True) if is_causal is None else is_causal):
+        raise UnsupportedAttention("the model's attention looks ahead: only causal attention can be paged")
+    if sliding_window is not None and sliding_window < 1:
+        raise UnsupportedAttention(f"a sliding window of {sliding_window} tokens hides everything: give it at least 1")
+    output = _current.attend(
+        getattr(module, "layer_idx", -1),
+        query[0].transpose(0, 1),
+        key[0].transpose(0, 1),
+        value[0].transpose(0, 1),
+        query.shape[-1] ** -0.5 if scaling is None else scaling,
+        sliding_window or 0,
+        softcap or 0.0,
     )
-    rows = query[0].transpose(0, 1)
-    output = step.backend.paged_attention(rows, step.keys[layer], step.values[layer], step.batch, scale)
-    step.calls += 1
     return output.unsqueeze(0), None
-
-
-def _refuse_unknown(extra: dict[str, Any], longest: int) -> None:
-    for name, value in extra.items():
-        if value is None or name in HARMLESS:
-            continue
-        if name == "sliding_window":
-            if longest > value:
-                raise UnsupportedAttention(
-                    f"a context of {longest} tokens exceeds the model's sliding window of {value}: keep it within"
-                )
-        else:
-            raise UnsupportedAttention(f"the model's attention passes {name}, which the kernels do not know")
 
 
 def register() -> None:

@@ -13,20 +13,17 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from engine import attention_hook, exactness, tiny_model
-from engine.config import EngineConfig, Unusable
+from engine import attention_hook, exactness, model_support, tiny_model
+from engine.config import EngineConfig
 from engine.messages import ModelInfo
 from engine.model_runner import ModelRunner
 from engine.model_store import NAME, REMARK, ensure_default_model
+from engine.model_support import ModelRefused, longest
 from engine.text import Vocabulary
 from kernels.dispatch import select_backend
 
 Report = Callable[[str, float], None]
 log = logging.getLogger(__name__)
-
-
-class ModelRefused(Unusable):
-    """This model cannot run here; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +37,8 @@ class Loaded:
 def load(config: EngineConfig, report: Report) -> Loaded:
     """Load ``config.model`` and prove it. ``report`` hears (stage, progress from 0 to 1).
 
-    Raises ModelRefused for a model that cannot be right, ValueError for a device or dtype that does not exist.
+    Raises ModelRefused or UnsupportedAttention for a model that cannot be right, ValueError for a device or dtype that
+    does not exist.
     """
     transformers_logging.disable_progress_bar()
     device = choose_device(config.device)
@@ -53,7 +51,7 @@ def load(config: EngineConfig, report: Report) -> Loaded:
     if source is None:
         model.set_attn_implementation(attention_hook.NAME)
     backend = select_backend(device, dtype, config.attention)
-    runner = ModelRunner(model, backend, config.kv_slots)
+    runner = ModelRunner(model, backend, config.kv_slots, config.cpu_kv_slots)
     report("preparing the attention kernels", 0.8)
     runner.warm_up()
     report("comparing paged attention with the model's own", 0.9)
@@ -67,7 +65,7 @@ def load(config: EngineConfig, report: Report) -> Loaded:
         device=describe(device),
         dtype=str(dtype).removeprefix("torch."),
         attention=f"{backend.name}: {backend.description}",
-        max_model_len=longest(text, config.max_model_len),
+        max_model_len=longest(text, config.max_model_len, config.kv_slots),
         slots=config.kv_slots,
         kv_bytes_per_token=runner.bytes_per_token,
     )
@@ -107,13 +105,6 @@ def _cpu_has_bfloat16() -> bool:
     return flags.exists() and any(flag in flags.read_text() for flag in ("avx512_bf16", "amx_bf16"))
 
 
-def longest(text_config: Any, limit: int) -> int:
-    """Tokens a sequence may have: the model's positions, its sliding window (beyond which some would be forgotten), and
-    the operator's limit if there is one."""
-    bounds = [limit, getattr(text_config, "max_position_embeddings", 0), getattr(text_config, "sliding_window", 0)]
-    return min(bound for bound in bounds if bound)
-
-
 def describe(device: torch.device) -> str:
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
@@ -122,20 +113,27 @@ def describe(device: torch.device) -> str:
 
 def _read(source: str, dtype: torch.dtype) -> tuple[Any, Any]:
     try:
-        config = AutoConfig.from_pretrained(source)
-        if getattr(config, "is_encoder_decoder", False):
-            raise ModelRefused(
-                f"{source} is an encoder-decoder model: its cross-attention has no block table, use a decoder"
-            )
+        model_support.check(AutoConfig.from_pretrained(source), source)
         with ThreadPoolExecutor(1) as beside:
             tokenizer = beside.submit(AutoTokenizer.from_pretrained, source)
             model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, attn_implementation=attention_hook.NAME)
             return model, tokenizer.result()
-    except (OSError, ValueError, KeyError) as error:
+    except KeyError as error:
+        if error.args != (attention_hook.NAME,):
+            raise _unreadable(source, error) from error
         raise ModelRefused(
-            f"the model {source!r} could not be loaded ({error}): give MODEL a folder with a causal language model, or a "
-            f"hub id that is reachable, or leave it out for the default model"
+            f"{source} picks its attention from a list of its own, not through transformers' attention interface, so its "
+            "memory cannot be paged: use another architecture"
         ) from error
+    except (OSError, ValueError) as error:
+        raise _unreadable(source, error) from error
+
+
+def _unreadable(source: str, error: Exception) -> ModelRefused:
+    return ModelRefused(
+        f"the model {source!r} could not be loaded ({error}): give MODEL a folder with a causal language model, or a hub id "
+        "that is reachable, or leave it out for the default model"
+    )
 
 
 def _end_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
