@@ -270,7 +270,7 @@ class PagedManager:
 
     def _hits(self, request: Request) -> list[int]:
         """Cached blocks of what the request's first sequence may reuse."""
-        if not self._caching or request.reads_prompt_logits:
+        if not self._caching:
             return []
         leader = request.live[0]
         tokens = leader.tokens[: _reusable(request)]
@@ -340,5 +340,5 @@ class PagedManager:
 
 def _reusable(request: Request) -> int:
     """Tokens that the first sequence need not compute if their keys and values are there: all before the fork, but never
-    the last known one, whose logits the next token is drawn from."""
-    return min(request.trunk, len(request.live[0].tokens) - 1)
+    the last known one, whose logits the next token is drawn from, and none where all logits are to be read."""
+    return 0 if request.reads_prompt_logits else min(request.trunk, len(request.live[0].tokens) - 1)
