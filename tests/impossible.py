@@ -11,7 +11,8 @@ from tests.stories import STORIES, Events, Story, arrive, done, let_go, parts, s
 
 @dataclass(frozen=True)
 class Case:
-    """After ``told`` envelopes of ``story`` come ``events``. ``words``, parted by bars, are all in the complaint."""
+    """After ``told`` envelopes of ``story`` come ``events``. ``words``, parted by bars, are all in the complaint.
+    ``remembered``: who knows no more than the state at the last envelope cannot tell."""
 
     name: str
     story: str
@@ -19,6 +20,7 @@ class Case:
     events: Events
     words: str
     partition: ev.Partition | None = None
+    remembered: bool = False
 
     def log(self) -> Story:
         """The story up to the envelope to refuse; memory is divided as before where the case does not say."""
@@ -348,6 +350,7 @@ SLOTS = [
         ],
         "prompt [29] | had [20]",
         parts(1, 1, 4),
+        remembered=True,
     ),
 ]
 

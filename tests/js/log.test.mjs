@@ -2,15 +2,13 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { EventLog } from "../../static/js/core/log.js";
 import { parseRecording } from "../../static/js/core/recording.js";
-import { EMPTY, STEPS, snapshot, step } from "./sample.mjs";
+import { EMPTY, STEPS, arrive, requestState, snapshot, step } from "./sample.mjs";
 
 function filled() {
   const log = new EventLog(snapshot());
   for (const item of STEPS) assert.equal(log.append(item), "added");
   return log;
 }
-
-const arrive = (n) => ({ type: "request_arrived", request: n, prompt_tokens: 1, max_tokens: 1, source: "page" });
 
 test("a position is the number of events that have happened", () => {
   const log = filled();
@@ -58,7 +56,7 @@ test("what is missing or here already is said, and changes nothing", () => {
 
 test("an impossible envelope throws and is not kept", () => {
   const log = filled();
-  assert.throws(() => log.append(step(5, [arrive(1), arrive(1)])), /here already/);
+  assert.throws(() => log.append(step(5, [arrive(1), arrive(1)])), /request 1 has arrived already/);
   assert.deepEqual([log.end, log.seq], [16, 4]);
   assert.equal(log.append(step(5, [arrive(1)])), "added");
 });
@@ -72,7 +70,7 @@ test("the log is bounded, and what is left is still right", () => {
   assert.ok(log.first >= 1686 && log.first <= 1800, `first is ${log.first}`);
   assert.ok(log.frames.length < 10 && log.marks.length <= 160);
   const state = log.stateAt(1901);
-  assert.deepEqual(state.requests.at(-1), { request: 950, status: "waiting", prompt_tokens: 1, max_tokens: 1, source: "page", sequences: [], reason: "" });
+  assert.deepEqual(state.requests.at(-1), requestState(950, "waiting"));
   assert.deepEqual(log.stateAt(0), log.stateAt(log.first));
   assert.equal(log.markAt(1901).seq, 951);
 });
@@ -89,15 +87,31 @@ test("an event is found after a position", () => {
 const HEADER = { format: "paged-trace", v: 1, label: "test", model: { name: "none" }, recorded: "2026-01-01" };
 const lines = (...items) => items.map((item) => JSON.stringify(item)).join("\n");
 
+const closing = (steps) => {
+  const log = filled();
+  return snapshot(log.head, steps);
+};
+
 test("a recording is read, with a blank last line or without", () => {
-  const { header, log } = parseRecording(`${lines(HEADER, snapshot(), ...STEPS)}\n`);
-  assert.equal(header.label, "test");
-  assert.equal(log.end, 16);
+  for (const end of ["", "\n"]) {
+    const { header, log } = parseRecording(`${lines(HEADER, snapshot(), ...STEPS, closing(4))}${end}`);
+    assert.equal(header.label, "test");
+    assert.equal(log.end, 16);
+  }
 });
 
 test("a broken recording names its line", () => {
+  assert.throws(() => parseRecording(""), /line 1 must say format/);
   assert.throws(() => parseRecording(lines({ ...HEADER, v: 2 }, snapshot())), /line 1 .* v 2/);
   assert.throws(() => parseRecording(lines(HEADER, STEPS[0])), /line 2/);
-  assert.throws(() => parseRecording(lines(HEADER, snapshot(), STEPS[1])), /line 3/);
+  assert.throws(() => parseRecording(lines(HEADER, snapshot(), STEPS[1], STEPS[2])), /line 3 .* must be step 1/);
   assert.throws(() => parseRecording(`${lines(HEADER, snapshot())}\n{`), /line 3 .* no JSON/);
+});
+
+test("a recording that was cut short, or that leads elsewhere, is refused", () => {
+  assert.throws(() => parseRecording(lines(HEADER, snapshot(), ...STEPS)), /line 6 .* closing snapshot, of step 3: it was cut short/);
+  assert.throws(() => parseRecording(lines(HEADER, snapshot())), /line 2 .* closing snapshot, of step 0/);
+  assert.throws(() => parseRecording(lines(HEADER, snapshot(), ...STEPS, closing(3))), /line 7 .* of step 4/);
+  const other = { ...closing(4), state: { ...closing(4).state, step: 9 } };
+  assert.throws(() => parseRecording(lines(HEADER, snapshot(), ...STEPS, other)), /do not lead to its closing snapshot in line 7/);
 });

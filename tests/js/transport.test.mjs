@@ -176,7 +176,7 @@ test("another log in the same place keeps the playhead within it", () => {
 test("an envelope without events moves nothing", () => {
   const { transport, come } = ready(engine(), STEPS.slice(0, 2));
   transport.stepOn();
-  come(step(3, [], true));
+  come(step(3, [], true, STEPS[2].partition));
   assert.deepEqual([transport.position, transport.awaiting], [8, true]);
 });
 

@@ -2,6 +2,7 @@
 /** Chapter three: its words follow the figure, and its phrases set the figure to a state. No number is written down. */
 import { say } from "../core/dom.js";
 import { count } from "../core/reduce.js";
+import { ended } from "../core/reduce/state.js";
 import { busy } from "../core/session.js";
 import { inWords, plural, series } from "../core/words.js";
 
@@ -60,7 +61,7 @@ function measurable({ log, transport, state, opening }) {
   }
   const known = (/** @type {import("../core/types.js").ArenaState} */ at) => at.requests.find((r) => r.request === opening?.request);
   const first = known(state);
-  if (first?.status === "waiting" || first?.status === "running") return null;
+  if (first && !ended(first)) return null;
   for (const mark of log.marks.toReversed()) {
     const then = mark.end < position ? log.stateAt(mark.end) : null;
     if (then && first && !known(then)) return null;
@@ -127,7 +128,7 @@ export function growing(chapter, figure) {
     }
     const { written, empty } = count(found.state);
     fill("share", `${found.earlier ? "earlier: " : ""}${((100 * written) / (written + empty)).toFixed(1)} %`);
-    fill("of", `${written} of ${plural(written + empty, "slot")}, in ${plural(found.state.blocks.length, "block")}, ${found.moment}`);
+    fill("of", `${written} of ${plural(written + empty, "slot")}, in ${plural(found.state.blocks.filter((b) => b.refs > 0).length, "block")}, ${found.moment}`);
   };
 
   /** What cannot be done is said beside the prompt: that is brought into sight. */

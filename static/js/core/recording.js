@@ -1,5 +1,5 @@
 // @ts-check
-/** A recorded trace: a header line, a snapshot, then steps, exactly as they came over the wire. */
+/** A recorded trace: a header line, a snapshot, the steps as they came over the wire, and a closing snapshot. */
 import { EventLog } from "./log.js";
 
 /** @typedef {{header: import("./types.js").TraceHeader, log: EventLog}} Recording */
@@ -17,16 +17,27 @@ export function parseRecording(text) {
       throw new Error(`line ${i + 1} of the recording is no JSON`);
     }
   });
-  const [header, snapshot, ...steps] = parsed;
+  const [header, snapshot, ...rest] = parsed;
   if (header?.format !== "paged-trace" || header.v !== 1)
     throw new Error(`line 1 must say format "paged-trace", v 1; it says ${header?.format}, v ${header?.v}`);
   if (snapshot?.kind !== "snapshot") throw new Error("line 2 of the recording must be a snapshot");
   const log = new EventLog(snapshot, Number.MAX_SAFE_INTEGER);
-  steps.forEach((step, i) => {
+  const closing = rest.pop();
+  rest.forEach((step, i) => {
     if (step.kind !== "step" || log.append(step) !== "added")
       throw new Error(`line ${i + 3} of the recording does not follow line ${i + 2}: it must be step ${log.seq + 1}`);
   });
+  if (closing?.kind !== "snapshot" || closing.seq !== log.seq || closing.epoch !== log.epoch)
+    throw new Error(`line ${parsed.length} of the recording must be the closing snapshot, of step ${log.seq}: it was cut short`);
+  if (!same(log.head, closing.state)) throw new Error(`the steps of the recording do not lead to its closing snapshot in line ${parsed.length}`);
   return { header, log };
+}
+
+/** @param {unknown} a @param {unknown} b @returns {boolean} whether two values of JSON are the same, whatever the order of keys */
+function same(a, b) {
+  if (typeof a !== "object" || typeof b !== "object" || !a || !b) return a === b;
+  const [mine, theirs] = [Object.entries(a), /** @type {Record<string, unknown>} */ (b)];
+  return mine.length === Object.keys(theirs).length && mine.every(([key, value]) => Object.hasOwn(theirs, key) && same(value, theirs[key]));
 }
 
 /** Milliseconds after which a page that is never idle fetches the recording all the same, and a fetch is given up. */

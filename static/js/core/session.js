@@ -2,14 +2,15 @@
 /** A log on show with its playhead and its names: either a live arena's, or a recording's. */
 import { EventLog } from "./log.js";
 import { Names } from "./names.js";
+import { ended } from "./reduce/state.js";
 import { Transport } from "./transport.js";
 
 /** @typedef {import("./types.js").ArenaState} ArenaState */
 /** @typedef {import("./transport.js").Drive} Drive */
 
-/** @param {ArenaState} state whether any request waits or runs */
+/** @param {ArenaState} state whether any request waits, runs or is swapped out */
 export function busy(state) {
-  return state.requests.some((r) => r.status === "waiting" || r.status === "running");
+  return state.requests.some((r) => !ended(r));
 }
 
 export class Session {

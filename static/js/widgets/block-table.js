@@ -15,7 +15,7 @@ import { FigureSource } from "./block-table/source.js";
 import { BlockTable } from "./block-table/table.js";
 import { Tabs } from "./block-table/tabs.js";
 import { Ticker } from "./block-table/ticker.js";
-import { blank, choices, eventRequest, look, unread } from "./block-table/view.js";
+import { blank, choices, eventRequest, lines, look, unread } from "./block-table/view.js";
 
 /** @typedef {import("./block-table/view.js").View} View */
 /** @typedef {import("../core/session.js").Session} Session */
@@ -155,7 +155,8 @@ export class PagedBlockTable extends HTMLElement {
     const seen = look(session, this.#focus(session));
     const view = setting ? unread(seen) : seen;
     this.drawn = view;
-    const reads = view.request ? `Block table of request ${view.names.letter(view.focus)}` : "Block table";
+    const what = view.readings.length > 1 ? "Block tables" : "Block table";
+    const reads = view.request ? `${what} of request ${view.names.letter(view.focus)}` : what;
     for (const name of ["hue-a", "hue-b", "hue-c", "hue-d", "hue-e", "hue-f"]) stage.classList.toggle(name, view.names.hue(Math.max(0, view.focus)) === name);
     stage.classList.toggle("moving", transport.playing);
     stage.dataset.lines = String(Math.ceil(view.state.block_size / 4));
@@ -172,8 +173,7 @@ export class PagedBlockTable extends HTMLElement {
     memory.update(view);
     controls.update(view.state, words || "The log begins here.");
     this.#title(view);
-    const row = view.rows.findIndex((r) => r.block === view.currentBlock);
-    if (row >= 0) this.#reveal(row);
+    if (view.readings.some((reading) => reading.rows.some((row) => row.block === view.currentBlock))) this.#reveal(view);
     links.apply();
     this.#point(links.block);
     this.#speak(view, transport.playing);
@@ -194,11 +194,12 @@ export class PagedBlockTable extends HTMLElement {
     if (this.memoryTitle) say(this.memoryTitle, `Physical memory, ${view.state.num_blocks} blocks of ${view.state.block_size} slots`);
   }
 
-  /** @param {number} row */
-  #reveal(row) {
-    this.logical?.reveal(row);
-    const node = this.table?.table.tBodies[0].rows[row];
+  /** Brings the block of the event at the playhead into sight. @param {View} view */
+  #reveal(view) {
+    const at = lines(view).findIndex((line) => line.row?.block === view.currentBlock);
+    this.logical?.reveal(at);
     const box = this.table?.element;
+    const node = [...(this.table?.body.rows ?? [])].find((row) => row.dataset.block === String(view.currentBlock));
     if (!node || !box) return;
     const bottom = node.offsetTop + node.offsetHeight;
     if (bottom > box.scrollTop + box.clientHeight) box.scrollTop = bottom - box.clientHeight + 4;

@@ -1,6 +1,8 @@
 // @ts-check
-/** The logical view: the request as it reads, block after block, each token in its slot. */
+/** The logical view: the request as it reads, sequence after sequence, block after block, each token in its slot. */
 import { el, say, set } from "../../core/dom.js";
+import { ended } from "../../core/reduce/state.js";
+import { lines } from "./view.js";
 
 /** @typedef {import("./view.js").View} View */
 
@@ -39,10 +41,9 @@ export class LogicalView {
 
   /** @param {View} view @param {string} [instead] what to say in place of the text */
   update(view, instead = "") {
-    const { rows, pending, state } = view;
-    const size = state.block_size;
-    const extra = pending && pending.slot === rows.length * size ? 1 : 0;
-    const message = instead || (rows.length ? "" : whyEmpty(view));
+    const size = view.state.block_size;
+    const shown = lines(view);
+    const message = instead || (shown.length ? "" : whyEmpty(view));
     if (message !== this.message) {
       this.message = message;
       this.rows = [];
@@ -50,22 +51,24 @@ export class LogicalView {
       if (message) this.list.append(this.#message(view, message));
     }
     if (message) return;
-    while (this.rows.length > rows.length + extra) this.rows.pop()?.node.remove();
-    for (let i = 0; i < rows.length + extra; i += 1) {
-      const row = rows[i];
-      const ghost = pending && Math.floor(pending.slot / size) === i ? pending.slot % size : -1;
-      const texts = row?.texts ?? [];
-      const key = JSON.stringify([texts, row?.block, row?.fresh === Infinity ? -1 : row?.fresh, ghost, pending?.text, size, row?.block === view.currentBlock]);
+    while (this.rows.length > shown.length) this.rows.pop()?.node.remove();
+    shown.forEach((line, i) => {
+      const { row } = line;
+      const fresh = row && row.fresh !== Infinity ? row.fresh : -1;
+      const key = JSON.stringify([line, fresh, size, row?.block === view.currentBlock]);
       let known = this.rows[i];
-      if (known?.key === key) continue;
+      if (known?.key === key) return;
       if (!known) {
         known = { node: el("li", { class: "lb" }), key: "" };
         this.rows.push(known);
         this.list.append(known.node);
       }
       known.key = key;
-      this.#row(known.node, i, row, ghost, pending?.text ?? "", size, view);
-    }
+      if (line.heading) {
+        set(known.node, { class: "of-sequence", "data-block": null });
+        known.node.replaceChildren(line.heading);
+      } else this.#row(known.node, line, size, view);
+    });
   }
 
   /** The ways on once everything has ended: under what the request said. @param {string} back words, or "": not yet
@@ -78,31 +81,31 @@ export class LogicalView {
     if (!this.offer.hidden && this.offer.parentNode !== last) last?.append(this.offer);
   }
 
-  /** @param {HTMLLIElement} node @param {number} i @param {import("./view.js").Row | undefined} row @param {number} ghost
-   * @param {string} ghostText @param {number} size @param {View} view */
-  #row(node, i, row, ghost, ghostText, size, view) {
+  /** @param {HTMLLIElement} node @param {import("./view.js").Line} line @param {number} size @param {View} view */
+  #row(node, { logical, row, ghost, text }, size, view) {
     const linked = node.classList.contains("linked") ? " linked" : "";
     const current = row && row.block === view.currentBlock ? " current" : "";
+    if (node.classList.contains("of-sequence")) node.replaceChildren();
     set(node, { class: `lb${row ? "" : " next-block"}${current}${linked}`, "data-block": row ? row.block : null });
     while (node.childElementCount > size + 1) node.lastElementChild?.remove();
     if (!node.childElementCount) node.append(el("i"));
     const label = /** @type {Element} */ (node.firstElementChild);
-    label.textContent = row ? String(i) : "";
+    label.textContent = row ? String(logical) : "";
     for (let s = 0; s < size; s += 1) {
       let cell = node.children[s + 1];
       if (!cell) cell = node.appendChild(el("span"));
-      const text = row?.texts[s];
-      if (text !== undefined && row) fill(cell, row.fresh <= s ? "s now" : "s", text, JSON.stringify(text));
-      else if (s === ghost) fill(cell, "s pending", ghostText, `${JSON.stringify(ghostText)}: picked, not yet written`);
+      const written = row?.texts[s];
+      if (written !== undefined && row) fill(cell, row.fresh <= s ? "s now" : "s", written, JSON.stringify(written));
+      else if (s === ghost) fill(cell, "s pending", text, `${JSON.stringify(text)}: picked, not yet written`);
       else fill(cell, "s held", "", "");
     }
   }
 
   /** @param {View} view @param {string} message */
   #message(view, message) {
-    const said = view.sequence?.texts.join("").trim() ?? "";
+    const { said, request } = view;
     const node = el("li", { class: "empty" }, message);
-    if (said && view.request?.status !== "waiting") node.append(el("q", {}, said));
+    if (said && request && ended(request)) node.append(el("q", {}, said));
     return node;
   }
 
@@ -130,6 +133,7 @@ function whyEmpty(view) {
   if (focus < 0) return "Here the text will stand, token by token, four to a line.";
   const name = names.letter(focus);
   if (!request) return `${name} has not arrived yet at this point.`;
+  if (request.status === "swapped") return `${name} waits in main memory: its blocks were needed for others.`;
   if (request.status === "waiting") return `${name} waits: no block is its own yet.`;
   if (request.status === "finished") return `${name} has ended, and all its blocks are free again. What it said:`;
   if (request.status === "aborted") return `${name} was given up, and all its blocks are free again.`;

@@ -49,7 +49,8 @@ export class MemoryView {
       this.#build(block_size, num_blocks, width);
     }
     const filled = new Map(view.state.blocks.map((b) => [b.block, b]));
-    set(this.svg, { "aria-label": `Physical blocks: ${plural(num_blocks - filled.size, "block")} of ${num_blocks} free. Arrow keys move between blocks.` });
+    const used = view.state.blocks.filter((b) => b.refs > 0).length;
+    set(this.svg, { "aria-label": `Physical blocks: ${plural(num_blocks - used, "block")} of ${num_blocks} free. Arrow keys move between blocks.` });
     this.cells.forEach((cell, block) => this.#cell(cell, block, filled.get(block), view));
   }
 
@@ -83,11 +84,12 @@ export class MemoryView {
     const fresh = view.fresh.get(block) ?? Infinity;
     const refs = content?.refs ?? 0;
     const current = block === view.currentBlock;
-    const key = `${requests} ${view.names.offset} ${written} ${fresh} ${refs} ${current} ${holders[0]?.logical}`;
+    const key = `${requests} ${view.names.offset} ${written} ${fresh} ${refs} ${current} ${holders[0]?.logical} ${content?.hash}`;
     if (key === cell.key) return;
     cell.key = key;
     const shared = requests.length > 1;
     cell.node.classList.toggle("owned", refs > 0);
+    cell.node.classList.toggle("cached", refs === 0 && written > 0);
     cell.node.classList.toggle("shared", shared);
     cell.node.classList.toggle("current", current);
     for (const name of [...cell.node.classList]) if (name.startsWith("hue-")) cell.node.classList.remove(name);
@@ -137,7 +139,9 @@ export function explain(block, view) {
   const content = view.state.blocks.find((b) => b.block === block);
   if (!content) return `block ${block}, free`;
   const holders = view.owners.get(block) ?? [];
-  const whose = holders.map((o) => `${view.names.letter(o.request)}’s logical ${o.logical}`).join(" and ");
+  const whose = [...new Set(holders.map((o) => `${view.names.letter(o.request)}’s logical ${o.logical}`))].join(" and ");
   const shown = content.texts.join("").replaceAll("\n", "↵");
-  return `block ${block}${whose ? ` is ${whose}` : ""}, ${content.tokens.length} of ${view.state.block_size} filled${shown ? `: “${shown}”` : ""}`;
+  if (!content.refs) return `block ${block}, free, kept by the prefix cache: “${shown}”`;
+  const shared = content.refs > 1 ? `, ${content.refs} references` : "";
+  return `block ${block}${whose ? ` is ${whose}` : ""}${shared}, ${content.tokens.length} of ${view.state.block_size} filled${shown ? `: “${shown}”` : ""}`;
 }

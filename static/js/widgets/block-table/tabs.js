@@ -24,7 +24,7 @@ export class Tabs {
     this.element.replaceChildren(...requests.map((request, i) => {
       const selected = request === view.focus;
       const letter = view.names.letter(request);
-      const ended = over[i] !== "running" && over[i] !== "waiting";
+      const ended = over[i] === "finished" || over[i] === "aborted" || over[i] === "to come";
       const tab = el("button", {
         type: "button",
         role: "tab",

@@ -1,6 +1,7 @@
 // @ts-check
 /** What the figure shows at a playhead, worked out once for all its parts. */
 import { Names, owners, requestOf } from "../../core/names.js";
+import { ended } from "../../core/reduce/state.js";
 
 /** @typedef {import("../../core/types.js").AnyEvent} AnyEvent */
 /** @typedef {import("../../core/types.js").ArenaState} ArenaState */
@@ -8,15 +9,17 @@ import { Names, owners, requestOf } from "../../core/names.js";
 /** @typedef {import("../../core/types.js").SequenceState} SequenceState */
 /** @typedef {import("../../core/names.js").Owner} Owner */
 /** @typedef {{block: number, texts: string[], fresh: number}} Row `fresh`: first slot written just now, or Infinity */
+/** @typedef {{slot: number, text: string}} Pending picked, and not yet written: its slot counted from the start */
+/** @typedef {{name: string, rows: Row[], pending: Pending | null}} Reading a sequence's logical blocks; `name` tells it from
+ * its siblings, "" where there are none */
 /**
  * @typedef {object} View
  * @property {ArenaState} state
  * @property {Names} names
  * @property {number} focus number of the request that is read, or -1
  * @property {RequestState | undefined} request
- * @property {SequenceState | undefined} sequence
- * @property {Row[]} rows the logical blocks of the request that is read
- * @property {{slot: number, text: string} | null} pending picked, and not yet written: its slot counted from the start
+ * @property {string} said what the request that is read has answered so far: all its sequences
+ * @property {Reading[]} readings its sequences that hold blocks, by number
  * @property {Map<number, Owner[]>} owners
  * @property {Map<number, number>} fresh block to the first slot of what this step wrote last, for each sequence
  * @property {number} currentBlock block of the event at the playhead, or -1
@@ -28,7 +31,10 @@ import { Names, owners, requestOf } from "../../core/names.js";
 
 /** @param {AnyEvent | undefined} event @returns {number} */
 function blockOf(event) {
-  return event && "block" in event ? event.block : -1;
+  if (!event) return -1;
+  if ("block" in event) return event.block;
+  if (event.type === "block_copied") return event.destinations[0] ?? -1;
+  return event.type === "block_cached" ? event.blocks.at(-1) ?? -1 : -1;
 }
 
 /** Slots written last for each sequence by the envelope at the playhead so far, as block to first slot.
@@ -45,9 +51,9 @@ function freshSlots(log, position, holders) {
   return new Map([...last.values()].map(({ block, first }) => [block, first]));
 }
 
-/** @param {RequestState | undefined} request @param {SequenceState | undefined} sequence @param {Row[]} rows */
+/** @param {RequestState} request @param {SequenceState} sequence @param {Row[]} rows @returns {Pending | null} */
 function pendingToken(request, sequence, rows) {
-  if (!request || !sequence || request.status !== "running" || !sequence.outputs.length) return null;
+  if (request.status !== "running" || sequence.finish || !sequence.outputs.length) return null;
   const written = rows.reduce((sum, row) => sum + row.texts.length, 0);
   if (request.prompt_tokens + sequence.outputs.length !== written + 1) return null;
   return { slot: written, text: sequence.texts[sequence.texts.length - 1] };
@@ -64,21 +70,24 @@ export function look(session, focus) {
   const fresh = freshSlots(log, position, holders);
   const blocks = new Map(state.blocks.map((b) => [b.block, b]));
   const request = state.requests.find((r) => r.request === focus);
-  const sequence = state.sequences.find((s) => s.request === focus);
-  const rows = (sequence?.table ?? []).map((block) => ({
-    block,
-    texts: blocks.get(block)?.texts ?? [],
-    fresh: fresh.get(block) ?? Infinity,
-  }));
+  const mine = state.sequences.filter((s) => s.request === focus);
+  const readings = mine.filter((s) => s.table.length > 0).map((sequence) => {
+    const rows = sequence.table.map((block) => ({
+      block,
+      texts: blocks.get(block)?.texts ?? [],
+      fresh: fresh.get(block) ?? Infinity,
+    }));
+    const name = mine.length > 1 ? `sequence ${mine.indexOf(sequence) + 1}` : "";
+    return { name, rows, pending: request ? pendingToken(request, sequence, rows) : null };
+  });
   const event = log.eventAt(position);
   return {
     state,
     names,
     focus,
     request,
-    sequence,
-    rows,
-    pending: pendingToken(request, sequence, rows),
+    said: mine.map((s) => s.texts.join("").trim()).filter(Boolean).join("\n"),
+    readings,
     owners: holders,
     fresh,
     currentBlock: blockOf(event),
@@ -91,22 +100,24 @@ export function look(session, focus) {
 
 /** The same memory with nobody's text to read and nothing pointed at: while the scene is being set. @param {View} view @returns {View} */
 export function unread(view) {
-  return { ...view, focus: -1, request: undefined, sequence: undefined, rows: [], pending: null, currentBlock: -1 };
+  return { ...view, focus: -1, request: undefined, said: "", readings: [], currentBlock: -1 };
 }
 
 /** An empty memory, for the time before anything is known. @param {number} size @param {number} count @returns {View} */
 export function blank(size, count) {
-  const partition = { token_states: 0, held: 0, reserved: 0, internal: 0, external: 0, free: size * count };
+  const partition = { token_states: 0, held: 0, reserved: 0, internal: 0, external: 0, free: size * count, cached: 0 };
   /** @type {ArenaState} */
-  const state = { manager: "paged", block_size: size, num_blocks: count, step: 0, paused: true, requests: [], sequences: [], blocks: [], partition };
+  const state = {
+    manager: "paged", block_size: size, num_blocks: count, step: 0, paused: true, requests: [], sequences: [], blocks: [], partition,
+    num_cpu_blocks: 0, cpu_blocks: [],
+  };
   return {
     state,
     names: new Names(),
     focus: -1,
     request: undefined,
-    sequence: undefined,
-    rows: [],
-    pending: null,
+    said: "",
+    readings: [],
     owners: new Map(),
     fresh: new Map(),
     currentBlock: -1,
@@ -117,10 +128,28 @@ export function blank(size, count) {
   };
 }
 
+/**
+ * What stands in the panes, line by line: the logical blocks of each sequence, the block that its next token will open, and
+ * a heading above each where there are several. `ghost`: slot of the token that is picked and not yet written, or -1.
+ * @typedef {{heading: string, logical: number, row: Row | null, ghost: number, text: string}} Line
+ * @param {View} view @returns {Line[]}
+ */
+export function lines(view) {
+  const size = view.state.block_size;
+  return view.readings.flatMap(({ name, rows, pending }) => {
+    const open = pending !== null && pending.slot === rows.length * size ? [null] : [];
+    const blocks = [...rows, ...open].map((row, logical) => {
+      const here = pending && Math.floor(pending.slot / size) === logical;
+      return { heading: "", logical, row, ghost: here ? pending.slot % size : -1, text: here ? pending.text : "" };
+    });
+    return name ? [{ heading: name, logical: -1, row: null, ghost: -1, text: "" }, ...blocks] : blocks;
+  });
+}
+
 /** The requests to choose from: those alive at the playhead, those of the log at hand, and the one being read; at
  * most the last six. @param {View} view @param {ArenaState} head @returns {number[]} */
 export function choices(view, head) {
-  const alive = view.state.requests.filter((r) => r.status === "waiting" || r.status === "running").map((r) => r.request);
+  const alive = view.state.requests.filter((r) => !ended(r)).map((r) => r.request);
   const ours = head.requests.filter((r) => r.source !== "earlier").map((r) => r.request);
   const all = [...new Set([...alive, ...ours])].sort((a, b) => a - b);
   const last = all.slice(-6);
