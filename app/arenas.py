@@ -148,8 +148,7 @@ class Arenas:
         model = self.engine.status.model
         if model is None or self.api is None:
             return self._settings.max_arena_cpu_slots
-        api = self.api.shape.memory
-        return max(0, min(self._settings.max_arena_cpu_slots, model.cpu_slots - api.cpu_blocks * api.block_size))
+        return max(0, min(self._settings.max_arena_cpu_slots, model.cpu_slots - self.api.shape.memory.cpu_slots))
 
     def named(self, name: str) -> Arena | None:
         """The open arena of that name, the API's own too."""

@@ -46,19 +46,29 @@ class Reading:
 
     async def pieces(self) -> AsyncIterator[Piece]:
         """Raises Invalid and EngineUnavailable where the request comes to no good end."""
+        unfinished = set(self.choices)
         async for number, said in self.generation.outputs():
-            first = number * self._n
+            choices = range(number * self._n, (number + 1) * self._n)
             if isinstance(said, Echo):
-                for index in range(first, first + self._n):
+                for index in choices:
                     yield Piece(index, said.text, logprobs=said.logprobs)
                 continue
             self._cached[number] = max(self._cached[number], said.cached_tokens)
-            finish = None if said.finish is None else _finish(said.finish)
-            if not self._scores_only:
-                self._written += len(said.tokens)
-                yield _piece(first + said.index, said, finish)
-            elif finish is not None:
-                yield Piece(first + said.index, finish="length")
+            piece = self._piece(choices[said.index], said)
+            yield piece
+            if piece.finish is not None:
+                unfinished.discard(piece.index)
+            if said.last:
+                # Beam search that runs out of room may have fewer answers than were asked for.
+                for index in sorted(unfinished.intersection(choices)):
+                    yield Piece(index, finish=piece.finish)
+
+    def _piece(self, index: int, output: Output) -> Piece:
+        finish = None if output.finish is None else _finish(output.finish)
+        if self._scores_only:
+            return Piece(index, finish=finish and "length")
+        self._written += len(output.tokens)
+        return Piece(index, output.text, len(output.tokens), output.logprobs, finish, output.stop_reason)
 
 
 async def collect(reading: Reading, answers: Answers, release: Release, request: Request) -> Response:
@@ -136,10 +146,6 @@ async def _read_all(reading: Reading) -> list[Piece]:
 async def _until_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-def _piece(index: int, output: Output, finish: str | None) -> Piece:
-    return Piece(index, output.text, len(output.tokens), output.logprobs, finish, output.stop_reason)
 
 
 def _finish(reason: str) -> str:

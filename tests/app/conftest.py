@@ -20,7 +20,7 @@ from app.server import Server
 from app.settings import Settings
 from engine.messages import ArenaClosed, Echo, Output, Status, Stepped
 
-PATIENCE_S = 30
+PATIENCE_S = 120
 
 
 class Ear:

@@ -198,7 +198,7 @@ class FakeEngine:
         memories = [arena.memory for arena in self.arenas.values()] + [command.memory]
         if sum(memory.slots for memory in memories) > SLOTS:
             self.send(Failed(command.ref, "cache_full", "num_blocks", f"{SLOTS} slots are not enough"))
-        elif sum(memory.cpu_blocks * memory.block_size for memory in memories) > CPU_SLOTS:
+        elif sum(memory.cpu_slots for memory in memories) > CPU_SLOTS:
             self.send(Failed(command.ref, "cache_full", "cpu_blocks", f"{CPU_SLOTS} slots are not enough"))
         else:
             self.arenas[command.arena] = FakeArena(command)

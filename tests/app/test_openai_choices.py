@@ -126,6 +126,10 @@ async def test_what_stopped_a_text_is_told(client: openai.AsyncOpenAI) -> None:
 async def test_an_arena_without_room_ends_a_text_as_a_limit_of_length(client: openai.AsyncOpenAI) -> None:
     answer = await client.completions.create(model=MODEL, prompt="no room")
     assert (answer.choices[0].text, answer.choices[0].finish_reason) == ("", "length")
+    beams = await client.completions.create(model=MODEL, prompt="no room", n=3, extra_body={"use_beam_search": True})
+    assert [(choice.index, choice.text, choice.finish_reason) for choice in beams.choices] == [
+        (index, "", "length") for index in range(3)
+    ], "fewer answers than were asked for, and all are told of"
 
 
 async def test_cached_tokens_of_all_prompts_are_told(client: openai.AsyncOpenAI) -> None:
