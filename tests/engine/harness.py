@@ -42,14 +42,20 @@ class Letters:
 class Rig:
     """An arena and an independent reducer that must agree with it after every envelope, and whose books are verified.
 
-    ``options`` are fields of ``Memory`` and of ``Limits``. ``slots`` and ``cpu_slots`` stand for the tensors: the token that
+    ``options`` are fields of ``Memory`` and of ``Limits``. Streams need a real ``vocabulary``. ``slots`` and ``cpu_slots`` stand for the tensors: the token that
     each slot holds, moved and written as the plans say; what a sequence reads there must be its own tokens.
     """
 
     def __init__(
-        self, num_blocks: int, block_size: int, max_model_len: int = 10_000, budget: int = 10_000, **options: Any
+        self,
+        num_blocks: int,
+        block_size: int,
+        max_model_len: int = 10_000,
+        budget: int = 10_000,
+        vocabulary: Any = None,
+        **options: Any,
     ) -> None:
-        vocabulary: Any = Letters()
+        vocabulary = vocabulary or Letters()
         known = {field: options.pop(field) for field in Memory.__struct_fields__ if field in options}
         memory = Memory(block_size, num_blocks, **known)
         self.arena = Arena(EventLog("rig", 0, 0.0), memory, vocabulary, Limits(max_model_len, **options), seed=0)

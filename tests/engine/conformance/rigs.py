@@ -39,21 +39,22 @@ def arrange(rig: Rig, *first: int) -> None:
         raise AssertionError(f"the free list is {rig.pool.free_order()}")
 
 
-def busy(rig: Rig, seed: int, requests: int = 24) -> None:
+def busy(rig: Rig, seed: int, requests: int = 24, **options: Any) -> None:
     """Let requests of every kind come in a random order, some of them to be aborted, and run them to their end."""
     draw = random.Random(seed)
     sent: list[int] = []
     while len(sent) < requests or rig.arena.scheduler.has_work:
         if len(sent) < requests and draw.random() < 0.6:
-            sent.append(_send(rig, draw))
+            sent.append(_send(rig, draw, options))
         if draw.random() < 0.08:
             rig.abort(draw.choice(sent) if sent else 0)
         rig.budget = draw.choice((3, 8, 50))
         rig.step(lambda chunk: chunk.start % 7)
 
 
-def _send(rig: Rig, draw: random.Random) -> int:
+def _send(rig: Rig, draw: random.Random, options: dict[str, Any]) -> int:
     prompt = [number % 3 for number in range(draw.randint(1, 18))]
     outputs = draw.randint(1, 14)
     kinds: list[dict[str, Any]] = [{}, {"n": 3, "temperature": 1.0}, {"n": 2, "beam_search": True}]
-    return rig.submit(prompt, outputs, ignore_eos=True, priority=draw.choice((0, 0, 1)), **draw.choice(kinds))
+    more = draw.choice(kinds) | options
+    return rig.submit(prompt, outputs, ignore_eos=True, priority=draw.choice((0, 0, 1)), **more)
