@@ -69,7 +69,7 @@ class BuddyAllocator:
                 f"{self.largest_gap} in one region: wait until regions are freed, or ask for less"
             )
         start = self._take_lowest(longer)
-        for half in reversed(range(exponent, longer)):
+        for half in range(exponent, longer):
             self._put(half, start + (1 << half))
         self._used[start] = size
         self.unallocated -= size

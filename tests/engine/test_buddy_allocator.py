@@ -194,4 +194,4 @@ class Buddies(RuleBasedStateMachine):
 
 
 TestBuddies = Buddies.TestCase
-TestBuddies.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestBuddies.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
