@@ -42,8 +42,9 @@ class Letters:
 class Rig:
     """An arena and an independent reducer that must agree with it after every envelope, and whose books are verified.
 
-    ``options`` are fields of ``Memory`` and of ``Limits``. Streams need a real ``vocabulary``. ``slots`` and ``cpu_slots`` stand for the tensors: the token that
-    each slot holds, moved and written as the plans say; what a sequence reads there must be its own tokens.
+    ``options`` are fields of ``Memory`` and of ``Limits``; streams need a real ``vocabulary``. ``slots`` and ``cpu_slots``
+    stand for the tensors: the token that each slot holds, moved and written as the plans say; what a sequence reads there
+    must be its own tokens.
     """
 
     def __init__(
