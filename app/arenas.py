@@ -12,7 +12,7 @@ from app.arena import Arena, Client, Shape
 from app.engine_client import SHUTTING_DOWN, Answer, EngineClient, OnAnswer
 from app.errors import EngineUnavailable, Invalid
 from app.generations import Generations
-from app.metrics import Metrics
+from app.metrics import API, VISITORS, Metrics
 from app.observer import Observer
 from app.outbox import Outbox
 from app.prefixes import Prefixes
@@ -157,7 +157,7 @@ class Arenas:
     def kinds(self) -> dict[str, list[Arena]]:
         """The arenas that are open, apart: the API's own, and those of visitors."""
         api = [self.api] if self.api is not None and API_ARENA in self._arenas else []
-        return {"api": api, "visitors": self._visitors_arenas()}
+        return {API: api, VISITORS: self._visitors_arenas()}
 
     def shut_down(self) -> None:
         """The site is closing: whoever waits for the engine is told so at once, and no timer fires any more."""
@@ -195,7 +195,7 @@ class Arenas:
             client.outbox.news("status", text)
         if status.state == "ready" and status.model is not None and not self._reopened:
             self._reopened = True
-            self.metrics.begin(status.model.name)
+            self.metrics.model_name = status.model.name
             self._open_api(status.model)
             for arena in self._visitors_arenas():
                 self._reopen(arena)

@@ -1,19 +1,25 @@
 """What ``/metrics`` counts and measures. Names are vLLM's where the meaning is the same, else they begin with ``paged:``.
 
 Every one has the labels ``model_name`` and ``arena``, which is ``api`` or ``visitors``: sum over the latter for what vLLM
-would say. ``prometheus_client`` appends ``_total`` to the names of counters.
+would say. In the text the names of counters end in ``_total``.
+
+Counts are kept here and not in the library's own counters: with their locks and labels they would cost more than all else
+that is done with a token.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
-KINDS = ("api", "visitors")
+API, VISITORS = "api", "visitors"
+KINDS = (API, VISITORS)
 ABORTED, REGISTERED = "abort", "registered"
 LABELS = ("model_name", "arena")
 
@@ -56,52 +62,77 @@ HISTOGRAMS: tuple[tuple[str, str, list[float]], ...] = (
     ("paged:request_width", "Samples or beams of a request.", TOKENS),
 )
 
-disable_created_metrics()  # type: ignore[no-untyped-call]
+
+class Buckets:
+    """One histogram: how many values lay up to each of ``bounds``, and above the last."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: list[float]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def add(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        """(upper bound, values up to it), as Prometheus wants it."""
+        names = [*(f"{bound:g}" for bound in self.bounds), "+Inf"]
+        return list(zip(names, accumulate(self.counts), strict=True))
 
 
-class Metrics:
-    """The counters and histograms of one site, zero until ``begin`` has said which model they are of."""
+class Tally:
+    """What was counted and measured of one kind of arenas. All of it stands at 0 from the start, so that rates begin
+    there."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        self.counters = {(name, value): 0.0 for name, _, _, values in COUNTERS for value in values or ("",)}
+        self.histograms = {name: Buckets(bounds) for name, _, bounds in HISTOGRAMS}
+
+    def count(self, name: str, amount: float = 1, label: str = "") -> None:
+        """``label`` is the value of the counter's own label, if it has one."""
+        self.counters[name, label] += amount
+
+    def measure(self, name: str, value: float) -> None:
+        """Seconds or tokens."""
+        self.histograms[name].add(value)
+
+
+class Metrics(Collector):
+    """The counters and histograms of one site. ``model_name`` is empty, and nothing is told, until there is a model."""
+
+    def __init__(self) -> None:
         self.model_name = ""
-        self._counters = {
-            name: Counter(name, text, (*LABELS, *([label] if label else ())), registry=self.registry)
-            for name, text, label, _ in COUNTERS
-        }
-        self._histograms = {
-            name: Histogram(name, text, LABELS, buckets=buckets, registry=self.registry)
-            for name, text, buckets in HISTOGRAMS
-        }
+        self.tallies = {kind: Tally() for kind in KINDS}
 
-    def begin(self, model_name: str) -> None:
-        """From now on it is this model's; all that can be counted stands at 0, so that rates begin there."""
-        self.model_name = model_name
-        for kind in KINDS:
-            for name, _, _, values in COUNTERS:
+    def collect(self) -> Iterator[Metric]:
+        tallies = self.tallies.items() if self.model_name else ()
+        for name, text, label, values in COUNTERS:
+            counter = CounterMetricFamily(name, text, labels=(*LABELS, *([label] if label else ())))
+            for kind, tally in tallies:
                 for value in values or ("",):
-                    self.count(name, kind, 0, *([value] if value else ()))
-            for name, _, _ in HISTOGRAMS:
-                self._histograms[name].labels(model_name, kind)
-
-    def count(self, name: str, kind: str, amount: float, *more: str) -> None:
-        """Add ``amount`` to a counter of ``COUNTERS``; ``more`` is the value of its own label."""
-        self._counters[name].labels(self.model_name, kind, *more).inc(amount)
-
-    def measure(self, name: str, kind: str, value: float) -> None:
-        """Put ``value`` into a histogram of ``HISTOGRAMS``; seconds or tokens."""
-        self._histograms[name].labels(self.model_name, kind).observe(value)
+                    own = [value] if label else []
+                    counter.add_metric([self.model_name, kind, *own], tally.counters[name, value])
+            yield counter
+        for name, text, _ in HISTOGRAMS:
+            histogram = HistogramMetricFamily(name, text, labels=LABELS)
+            for kind, tally in tallies:
+                buckets = tally.histograms[name]
+                histogram.add_metric([self.model_name, kind], buckets.cumulative(), buckets.total)
+            yield histogram
 
     def text(self, state: Collector) -> bytes:
         """All of it and what ``state`` says is so now, in Prometheus's text format."""
         # Not in OpenMetrics, whatever is asked for: the library writes the colons of names as underscores there.
-        return generate_latest(_Both(self.registry, state))
+        return generate_latest(_Both(self, state))
 
 
 class _Both(Collector):
     def __init__(self, *parts: Collector) -> None:
         self._parts = parts
 
-    def collect(self):  # type: ignore[no-untyped-def]
+    def collect(self) -> Iterator[Metric]:
         for part in self._parts:
             yield from part.collect()

@@ -6,10 +6,11 @@ again gives the same numbers. Labels tell the API's own arena from those of visi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import singledispatchmethod
+from typing import Any
 
-from app.metrics import ABORTED, REGISTERED, Metrics
+from app.metrics import ABORTED, API, REGISTERED, VISITORS, Metrics, Tally
 from engine.events import (
     BlockCopied,
     BlockEvicted,
@@ -58,13 +59,12 @@ class ArenaObserver:
         partition: as of the last envelope; None before the first.
     """
 
-    def __init__(self, kind: str, epoch: int, memory: Memory, metrics: Metrics) -> None:
-        self.kind = kind
+    def __init__(self, epoch: int, memory: Memory, tally: Tally) -> None:
         self.epoch = epoch
-        self.memory = memory
         self.requests: dict[int, Request] = {}
         self.partition: Partition | None = None
-        self._metrics = metrics
+        self._memory = memory
+        self._tally = tally
         self._owner: dict[int, Request] = {}
         self._last_token: dict[int, float] = {}
         self._now = 0.0
@@ -78,28 +78,17 @@ class ArenaObserver:
         self._now = step.t
         self.partition = step.partition
         for event in step.events:
-            self._take(event)
+            take = TAKES.get(type(event))
+            if take is not None:  # most events change nothing here
+                take(self, event)
 
-    def count(self, name: str, amount: float = 1, *labels: str) -> None:
-        self._metrics.count(name, self.kind, amount, *labels)
-
-    def measure(self, name: str, milliseconds: float) -> None:
-        self._metrics.measure(name, self.kind, milliseconds / 1000)
-
-    @singledispatchmethod
-    def _take(self, event: Event) -> None:
-        """Most events change nothing here."""
-
-    @_take.register
-    def _(self, event: RequestArrived) -> None:
+    def arrived(self, event: RequestArrived) -> None:
         self.requests[event.request] = Request(event, self._now)
 
-    @_take.register
-    def _(self, event: RequestRefused) -> None:
-        self.count("paged:requests_refused")
+    def refused(self, event: RequestRefused) -> None:
+        self._tally.count("paged:requests_refused")
 
-    @_take.register
-    def _(self, event: RequestAdmitted) -> None:
+    def admitted(self, event: RequestAdmitted) -> None:
         request = self.requests.get(event.request)
         if request is None:
             return
@@ -109,100 +98,91 @@ class ArenaObserver:
             self._join(sequence, request)
         if request.admissions == 1:
             request.admitted = self._now
-            self.measure("vllm:request_queue_time_seconds", self._now - request.since)
-            if self.memory.prefix_cache:
-                self.count("vllm:prefix_cache_queries", request.arrived.prompt_tokens)
+            self._measure("vllm:request_queue_time_seconds", request.since)
+            if self._memory.prefix_cache:
+                self._tally.count("vllm:prefix_cache_queries", request.arrived.prompt_tokens)
 
-    @_take.register
-    def _(self, event: PrefixHit) -> None:
+    def prefix_hit(self, event: PrefixHit) -> None:
         request = self._owner.get(event.sequence)
         if request is not None and request.admissions == 1:  # what a preempted one finds again is its own
-            self.count("vllm:prefix_cache_hits", self.memory.block_size)
+            self._tally.count("vllm:prefix_cache_hits", self._memory.block_size)
 
-    @_take.register
-    def _(self, event: Preempted) -> None:
+    def preempted(self, event: Preempted) -> None:
         request = self.requests.get(event.request)
         if request is not None:
             request.state = SWAPPED if event.mode == "swap" else WAITING
-            self.count("vllm:num_preemptions")
+            self._tally.count("vllm:num_preemptions")
 
-    @_take.register
-    def _(self, event: SwappedOut) -> None:
+    def swapped_out(self, event: SwappedOut) -> None:
         self._swapped(event.request, len(event.pairs), event.bytes, "out")
 
-    @_take.register
-    def _(self, event: SwappedIn) -> None:
+    def swapped_in(self, event: SwappedIn) -> None:
         self._swapped(event.request, -len(event.pairs), event.bytes, "in")
 
-    @_take.register
-    def _(self, event: SequenceForked) -> None:
-        self.count("paged:sequences_forked")
+    def forked(self, event: SequenceForked) -> None:
+        self._tally.count("paged:sequences_forked")
         request = self._owner.get(event.parent)
         if request is not None:
             self._join(event.sequence, request)
             if event.parent in self._last_token:
                 self._last_token[event.sequence] = self._last_token[event.parent]
 
-    @_take.register
-    def _(self, event: TokenGenerated) -> None:
-        self.count("vllm:generation_tokens")
+    def token_generated(self, event: TokenGenerated) -> None:
+        self._tally.count("vllm:generation_tokens")
         request = self._owner.get(event.sequence)
         if request is None:
             return
         if request.first is None:
             request.first = self._now
-            self.count("vllm:prompt_tokens", request.arrived.prompt_tokens)
-            self.measure("vllm:time_to_first_token_seconds", self._now - request.since)
-            self.measure("vllm:request_prefill_time_seconds", self._now - request.admitted)
+            self._tally.count("vllm:prompt_tokens", request.arrived.prompt_tokens)
+            self._measure("vllm:time_to_first_token_seconds", request.since)
+            self._measure("vllm:request_prefill_time_seconds", request.admitted)
         elif event.sequence in self._last_token:
-            self.measure("vllm:inter_token_latency_seconds", self._now - self._last_token[event.sequence])
+            self._measure("vllm:inter_token_latency_seconds", self._last_token[event.sequence])
         self._last_token[event.sequence] = request.last = self._now
 
-    @_take.register
-    def _(self, event: SequenceFinished) -> None:
+    def sequence_finished(self, event: SequenceFinished) -> None:
         request = self._owner.pop(event.sequence, None)
         self._last_token.pop(event.sequence, None)
         if request is not None:
             request.sequences.discard(event.sequence)
 
-    @_take.register
-    def _(self, event: RequestFinished) -> None:
+    def finished(self, event: RequestFinished) -> None:
         request = self._end(event.request, event.reason)
         if request is None:
             return
         if event.reason == REGISTERED:  # its prompt was computed, and nothing is written
-            self.count("vllm:prompt_tokens", request.arrived.prompt_tokens)
+            self._tally.count("vllm:prompt_tokens", request.arrived.prompt_tokens)
             return
-        self.measure("vllm:e2e_request_latency_seconds", self._now - request.since)
-        self.measure("vllm:request_inference_time_seconds", self._now - request.admitted)
+        self._measure("vllm:e2e_request_latency_seconds", request.since)
+        self._measure("vllm:request_inference_time_seconds", request.admitted)
         if request.first is not None:
-            self.measure("vllm:request_decode_time_seconds", request.last - request.first)
-        self._metrics.measure("vllm:request_prompt_tokens", self.kind, request.arrived.prompt_tokens)
-        self._metrics.measure("vllm:request_generation_tokens", self.kind, event.output_tokens)
-        self._metrics.measure("paged:request_width", self.kind, request.arrived.width)
+            self._tally.measure("vllm:request_decode_time_seconds", (request.last - request.first) / 1000)
+        self._tally.measure("vllm:request_prompt_tokens", request.arrived.prompt_tokens)
+        self._tally.measure("vllm:request_generation_tokens", event.output_tokens)
+        self._tally.measure("paged:request_width", request.arrived.width)
 
-    @_take.register
-    def _(self, event: RequestAborted) -> None:
+    def aborted(self, event: RequestAborted) -> None:
         self._end(event.request, ABORTED)
 
-    @_take.register
-    def _(self, event: BlockCopied) -> None:
-        self.count("paged:blocks_copied", len(event.destinations))
+    def blocks_copied(self, event: BlockCopied) -> None:
+        self._tally.count("paged:blocks_copied", len(event.destinations))
 
-    @_take.register
-    def _(self, event: BlockEvicted) -> None:
-        self.count("paged:blocks_evicted")
+    def block_evicted(self, event: BlockEvicted) -> None:
+        self._tally.count("paged:blocks_evicted")
 
-    @_take.register
-    def _(self, event: StepCompleted) -> None:
-        self._metrics.measure("vllm:iteration_tokens_total", self.kind, event.tokens)
+    def step_completed(self, event: StepCompleted) -> None:
+        self._tally.measure("vllm:iteration_tokens_total", event.tokens)
+
+    def _measure(self, name: str, since: float) -> None:
+        self._tally.measure(name, (self._now - since) / 1000)
 
     def _join(self, sequence: int, request: Request) -> None:
         self._owner[sequence] = request
         request.sequences.add(sequence)
 
     def _swapped(self, number: int, blocks: int, size: int, direction: str) -> None:
-        self.count("paged:swapped_bytes", size, direction)
+        self._tally.count("paged:swapped_bytes", size, direction)
         request = self.requests.get(number)
         if request is not None:
             request.cpu_blocks += blocks
@@ -211,11 +191,30 @@ class ArenaObserver:
         request = self.requests.pop(number, None)
         if request is None:  # a prefix that was registered long ago, and is now given up
             return None
-        self.count("vllm:request_success", 1, reason)
+        self._tally.count("vllm:request_success", 1, reason)
         for sequence in request.sequences:
             self._owner.pop(sequence, None)
             self._last_token.pop(sequence, None)
         return request
+
+
+TAKES: dict[type[Event], Callable[[ArenaObserver, Any], None]] = {
+    RequestArrived: ArenaObserver.arrived,
+    RequestRefused: ArenaObserver.refused,
+    RequestAdmitted: ArenaObserver.admitted,
+    PrefixHit: ArenaObserver.prefix_hit,
+    Preempted: ArenaObserver.preempted,
+    SwappedOut: ArenaObserver.swapped_out,
+    SwappedIn: ArenaObserver.swapped_in,
+    SequenceForked: ArenaObserver.forked,
+    TokenGenerated: ArenaObserver.token_generated,
+    SequenceFinished: ArenaObserver.sequence_finished,
+    RequestFinished: ArenaObserver.finished,
+    RequestAborted: ArenaObserver.aborted,
+    BlockCopied: ArenaObserver.blocks_copied,
+    BlockEvicted: ArenaObserver.block_evicted,
+    StepCompleted: ArenaObserver.step_completed,
+}
 
 
 class Observer:
@@ -230,8 +229,8 @@ class Observer:
         """One envelope of an arena that has ``memory``; one of a new epoch begins a new life."""
         arena = self._arenas.get(step.arena)
         if arena is None or arena.epoch != step.epoch:
-            kind = "api" if step.arena == self._api_arena else "visitors"
-            arena = self._arenas[step.arena] = ArenaObserver(kind, step.epoch, memory, self._metrics)
+            tally = self._metrics.tallies[API if step.arena == self._api_arena else VISITORS]
+            arena = self._arenas[step.arena] = ArenaObserver(step.epoch, memory, tally)
         arena.observe(step)
 
     def of(self, name: str) -> ArenaObserver | None:

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from prometheus_client import parser
+from prometheus_client import CollectorRegistry, parser
 
 from app.metrics import COUNTERS, HISTOGRAMS, KINDS, Metrics
 from app.observer import Observer
@@ -123,13 +123,15 @@ def tell(observer: Observer, arena: str = "api", until: float = math.inf, memory
 
 
 def value(metrics: Metrics, name: str, kind: str = "api", **labels: str) -> float | None:
-    return metrics.registry.get_sample_value(name, {"model_name": "m", "arena": kind, **labels})
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    return registry.get_sample_value(name, {"model_name": "m", "arena": kind, **labels})
 
 
 @pytest.fixture
 def metrics() -> Metrics:
     made = Metrics()
-    made.begin("m")
+    made.model_name = "m"
     return made
 
 
@@ -224,7 +226,7 @@ def test_visitors_are_counted_together_whatever_their_arenas_are_called(metrics:
         tell(observer, arena)
     assert value(metrics, "vllm:generation_tokens_total", "visitors") == 24
     assert value(metrics, "vllm:generation_tokens_total", "api") == 0
-    labels = {tuple(sorted(s.labels)) for family in metrics.registry.collect() for s in family.samples}
+    labels = {tuple(sorted(s.labels)) for family in metrics.collect() for s in family.samples}
     allowed = {"model_name", "arena", "finished_reason", "direction", "le"}
     assert {label for names in labels for label in names} == allowed
 
