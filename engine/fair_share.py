@@ -12,6 +12,8 @@ from dataclasses import dataclass
 SLOWDOWN = 2.0
 FORGET = 0.98  # weight of the past at each pass: about the last fifty count
 ROWS_PER_BASE = 32.0  # rows that cost as much as an empty pass, until passes have been measured
+BOUNDS = 4.0, 4096.0  # what may be believed of a noisy measurement
+DITHER = 0.75  # every other pass that is kept short is shorter still: passes of one size tell nothing of what a row costs
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +40,14 @@ class PassCost:
         weight, rows, seconds, squares, products = self._sums
         spread = weight * squares - rows * rows
         if spread <= 1e-6 * max(1.0, rows * rows):
-            return ROWS_PER_BASE  # passes of one size only tell nothing about the slope
+            return ROWS_PER_BASE
         each = (weight * products - rows * seconds) / spread
         base = (seconds - each * rows) / weight
-        return base / each if each > 0 and base > 0 else ROWS_PER_BASE
+        return min(max(base / each, BOUNDS[0]), BOUNDS[1]) if each > 0 and base > 0 else ROWS_PER_BASE
 
     def rows_within(self, slowdown: float, rows: int) -> int:
         """Rows of a pass that takes ``slowdown`` times as long as one of ``rows``."""
-        return int((slowdown - 1) * self.rows_per_base + slowdown * rows)
+        return round((slowdown - 1) * self.rows_per_base + slowdown * rows)
 
 
 class FairShare:
@@ -55,6 +57,7 @@ class FairShare:
         self.cost = PassCost()
         self._token_budget = token_budget
         self._deficit: dict[str, int] = {}
+        self._even = False
 
     def budgets(self, demands: dict[str, Demand]) -> dict[str, int]:
         """Rows that each arena may use in the next pass; 0: it must sit this one out."""
@@ -64,7 +67,9 @@ class FairShare:
         total = self._token_budget
         decoding = [demand.rows for demand in demands.values() if demand.decoding]
         if decoding:
-            total = min(total, self.cost.rows_within(SLOWDOWN, min(decoding)))
+            self._even = not self._even
+            most = self.cost.rows_within(SLOWDOWN, min(decoding))
+            total = min(total, round(most * DITHER) if self._even else most)
         shares = divide(max(total, len(demands)), {name: demand.rows for name, demand in demands.items()})
         self._deficit = {
             name: min(self._deficit.get(name, 0) + share, self._token_budget) for name, share in shares.items()
