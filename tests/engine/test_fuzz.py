@@ -6,6 +6,8 @@ sequence reads its own tokens, whatever was copied and swapped.
 
 from __future__ import annotations
 
+import contextlib
+
 import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
@@ -55,10 +57,9 @@ class Arena(RuleBasedStateMachine):
         )
 
     def submit(self, prompt, **options):
-        try:
+        with contextlib.suppress(Refused):
             self.rig.submit(prompt, **options)
-        except Refused:
-            self.rig.settle()
+        self.rig.settle()
 
     @rule(
         prompt=PROMPTS,
@@ -105,18 +106,14 @@ class Paged(Arena):
     @rule(pick=st.integers(0, 10))
     def fork(self, pick):
         live = [sequence for request in self.rig.arena.scheduler.running for sequence in request.live]
-        try:
+        with contextlib.suppress(Refused):
             self.rig.arena.fork(live[pick % len(live)].number)
-        except Refused:
-            pass
         self.rig.settle()
 
     @rule(prompt=PROMPTS)
     def register_prefix(self, prompt):
-        try:
+        with contextlib.suppress(Refused):
             self.rig.arena.register_prefix(prompt)
-        except Refused:
-            pass
         self.rig.settle()
 
     @rule()
