@@ -10,6 +10,7 @@ import msgspec
 from engine.block_table import blocks_for
 from engine.events import Partition
 from engine.memory_manager import IntegrityError
+from engine.prefix_cache import block_hashes
 from engine.sequence import Sequence
 
 if TYPE_CHECKING:
@@ -103,6 +104,11 @@ def _verify_sequence(manager: PagedManager, sequence: Sequence) -> None:
     stored = [token for block in table.blocks for token in manager.contents.tokens[block]]
     if stored != sequence.tokens[: sequence.computed]:
         raise IntegrityError(f"{where}: its blocks hold {stored}, not its computed tokens")
+    chain = block_hashes(stored, table.block_size, sequence.request.cache_salt)
+    for block, digest in zip(table.blocks, chain, strict=False):
+        known = manager.pool.hash_of(block)
+        if known not in (None, digest):
+            raise IntegrityError(f"{where}: block {block} is known by another hash than that of what it holds")
 
 
 def _verify_swap_space(manager: PagedManager, living: list[Sequence]) -> None:

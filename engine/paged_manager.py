@@ -28,7 +28,7 @@ from engine.events import (
 from engine.free_list import OutOfBlocks
 from engine.memory_manager import Emit, Moves, Write
 from engine.messages import Memory
-from engine.prefix_cache import block_hashes, extend_hashes, match
+from engine.prefix_cache import extend_hashes, match
 from engine.registered_prefixes import RegisteredPrefixes
 from engine.sequence import Request, Sequence
 from engine.swap_space import SwapSpace
@@ -272,9 +272,7 @@ class PagedManager:
         """Cached blocks of what the request's first sequence may reuse."""
         if not self._caching:
             return []
-        leader = request.live[0]
-        tokens = leader.tokens[: _reusable(request)]
-        return match(self.pool, block_hashes(tokens, self.block_size, request.cache_salt))
+        return match(self.pool, self._digests(request.live[0], _reusable(request)))
 
     def _share(self, sequence: Sequence, blocks: list[int]) -> None:
         for logical, block in enumerate(blocks):
@@ -304,11 +302,15 @@ class PagedManager:
                 if self.pool.hash_of(block) is None:
                     self.contents.clear(block)
 
+    def _digests(self, sequence: Sequence, tokens: int) -> list[bytes]:
+        """Hashes of the full blocks among the first ``tokens``. Tokens only ever follow, so each is worked out once."""
+        known = self._hashes.setdefault(sequence, [])
+        extend_hashes(known, sequence.tokens[:tokens], self.block_size, sequence.request.cache_salt)
+        return known[: tokens // self.block_size]
+
     def _register(self, sequence: Sequence, first: int) -> None:
         """Enter the blocks from logical block ``first`` on that are full by now into the prefix cache."""
-        size = self.block_size
-        hashes = self._hashes.setdefault(sequence, [])
-        extend_hashes(hashes, sequence.tokens[: sequence.computed], size, sequence.request.cache_salt)
+        hashes = self._digests(sequence, sequence.computed)
         run: list[int] = []
         for logical in range(first, len(hashes) + 1):
             new = logical < len(hashes) and self.pool.register(sequence.table.blocks[logical], hashes[logical])
