@@ -186,10 +186,8 @@ def _draw(scores: torch.Tensor, row: Row) -> list[int]:
     if settings.min_p:
         weights = _without(weights, settings.min_p)
     mass = weights.cumsum(dim=-1)
-    whole = float(mass[-1])
-    # Below the whole even where the product is rounded up, so that the token found has a weight of its own.
-    below = math.nextafter(whole, 0.0)
-    targets = [min(uniform(row.seed, sample, row.position) * whole, below) for sample in row.samples]
+    # Uniforms end at 1 - 2**-53, so each product is below the whole and the token found has a weight of its own.
+    targets = [uniform(row.seed, sample, row.position) * float(mass[-1]) for sample in row.samples]
     found = torch.searchsorted(mass, torch.tensor(targets, dtype=mass.dtype, device=mass.device), right=True)
     return found.clamp(max=len(mass) - 1).tolist()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.beam_search import EARLY_STOPPING, BeamSearch, BeamStep, Hypothesis
@@ -148,15 +148,16 @@ def test_texts_and_scores_are_those_of_transformers(early, penalty):
 
 def test_random_settings_against_transformers():
     choose = random.Random(4)
-    texts = [text for _ in range(12) for text in compare(*case(choose))]
+    texts = [text for _ in range(8) for text in compare(*case(choose))]
     assert {text.stopped for text in texts} == {True, False}
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1200)
 def test_many_random_settings_against_transformers():
     choose = random.Random(5)
-    texts = [text for _ in range(1500) for text in compare(*case(choose))]
-    assert sum(text.stopped for text in texts) > 500
+    texts = [text for _ in range(500) for text in compare(*case(choose))]
+    assert sum(text.stopped for text in texts) > 200
 
 
 def test_a_step_by_hand():
@@ -185,6 +186,40 @@ def test_a_better_hypothesis_drives_the_worst_out():
     step = beams.advance([[(9, -0.1), (1, -0.2), (2, -5.0)], [(1, -5.0), (2, -6.0), (9, -7.0)]])
     assert [found.number for found in step.finished] == [2]
     assert step.dropped == [Hypothesis(0, 0, 9, -1.5, 1, True)]
+
+
+@pytest.mark.parametrize(
+    ("early", "penalty", "most", "done"),
+    [
+        ("false", 1.0, 8, True),
+        ("true", 1.0, 8, True),
+        # With 8 tokens the beam would score -1.5 / 8, with 2 tokens -1.5 / 2, and the hypothesis has -0.5.
+        ("never", 1.0, 8, False),
+        ("never", 1.0, 2, True),
+        ("never", 0.0, 8, True),
+        ("never", -1.0, 8, True),
+    ],
+)
+def test_when_a_search_stops(early, penalty, most, done):
+    beams = BeamSearch(1, frozenset({9}), penalty, early, most)
+    assert beams.advance([[(9, -0.5), (1, -1.5)]]).done == done
+
+
+@pytest.mark.parametrize("early", ["false", "never"])
+def test_a_penalty_below_0_counts_the_present_length(early):
+    beams = BeamSearch(2, frozenset({9}), -1.0, early, 8)
+    beams.advance([[(1, -1.0), (9, -1.5), (2, -2.0)]])
+    step = beams.advance([[(3, -1.0), (9, -3.0), (4, -9.0)], [(3, -9.0)]])
+    # The worst hypothesis has -4 * 2; the best beam has -2 * 2 now, and would have -2 * 8 at the end.
+    assert [found.score for found in beams.results(2)] == [-1.5, -8.0]
+    assert not step.done
+
+
+def test_of_equal_hypotheses_the_older_is_kept():
+    beams = BeamSearch(1, frozenset({9}), 1.0, "never", 8)
+    assert [found.score for found in beams.advance([[(9, -1.0), (1, -1.5)]]).finished] == [-1.0]
+    step = beams.advance([[(9, -0.5), (1, -0.6)]])
+    assert (step.finished, step.dropped, [found.number for found in beams.results(1)]) == ([], [], [0])
 
 
 def test_closing_ends_the_running_beams_as_they_are():
@@ -225,6 +260,7 @@ def test_every_running_beam_brings_candidates():
         beams.advance([[(1, -1.0), (2, -2.0)]])
 
 
+@settings(max_examples=50, deadline=None)
 @given(
     width=st.integers(1, 5),
     stop_ids=st.frozensets(st.integers(0, 11), max_size=3),
