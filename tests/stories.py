@@ -309,10 +309,11 @@ def swapping() -> Story:
             say(0, 21),
             say(1, 31),
             done(2, 2, 2, now),
+            arrive(1, 1, priority=-1),
         ],
         now,
     )
-    story.tell([arrive(1, 1, priority=-1)], now)
+    story.tell([], now, paused=True)
     now = parts(1, 1, 10)
     story.tell(
         [

@@ -55,6 +55,19 @@ CONTIGUOUS: Handlers = {
     ev.ReservationFailed: regions.reservation_failed,
 }
 
+OF_A_STEP = (
+    ev.RequestAdmitted,
+    ev.BlockCopied,
+    ev.SlotsWritten,
+    ev.BlockCached,
+    ev.Preempted,
+    ev.SwappedOut,
+    ev.SwappedIn,
+    ev.TokenGenerated,
+    ev.StepCompleted,
+)
+"""What happens in a step alone. A request may arrive, or be aborted, after it and in the same envelope."""
+
 
 class Reducer:
     """Follows one arena. After an Impossible it knows nothing any more. Raises Impossible for a snapshot in disorder."""
@@ -110,8 +123,8 @@ class Reducer:
         )
 
     def _apply(self, event: ev.AnyEvent) -> None:
-        if self._books.envelope.stepped:
-            raise Impossible("the step has completed: this belongs to the next envelope")
+        if self._books.envelope.stepped and isinstance(event, OF_A_STEP):
+            raise Impossible("the step has completed: this belongs to the next one, with an envelope of its own")
         handler = self._handlers.get(type(event))
         if handler is None:
             raise Impossible(f"memory of the manager {self._books.manager} does no such thing")

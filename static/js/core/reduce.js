@@ -54,12 +54,17 @@ const CONTIGUOUS = {
   reservation_failed: regions.reservationFailed,
 };
 
+/** What happens in a step alone. A request may arrive, or be aborted, after it and in the same envelope. */
+const OF_A_STEP = ["request_admitted", "block_copied", "slots_written", "block_cached", "preempted", "swapped_out", "swapped_in",
+  "token_generated", "step_completed"];
+
 /**
  * The state after `event`.
  * @param {ArenaState} state @param {AnyEvent} event @returns {ArenaState}
  */
 export function applyEvent(state, event) {
-  if (within(state).stepped) throw new ImpossibleEvent(event, "the step has completed: this belongs to the next envelope");
+  if (within(state).stepped && OF_A_STEP.includes(event.type))
+    throw new ImpossibleEvent(event, "the step has completed: this belongs to the next one, with an envelope of its own");
   const handlers = contiguous(state) ? CONTIGUOUS : PAGED;
   if (Object.hasOwn(handlers, event.type)) return handlers[event.type](state, event);
   const known = Object.hasOwn(PAGED, event.type) || Object.hasOwn(CONTIGUOUS, event.type);
