@@ -134,7 +134,7 @@ def paged_attention_kernel(  # type: ignore[no-untyped-def]
     )
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def tanh(x):  # type: ignore[no-untyped-def]
     """Triton has none that its interpreter knows. Where exp overflows, the result is -1, as it should be."""
     return 2 / (1 + tl.exp(-2 * x)) - 1

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("triton", reason="the package triton is not installed here")
 
 SHARED = 99 * 1024  # bytes of shared memory that a program may have on every GPU of compute capability 8.0 and later
-SPILLED = 512  # bytes of a thread's registers that may go to memory: those of heads of 256 dimensions do, elsewhere hardly any
+SPILLED = 512  # bytes of a thread's registers that may go to memory: heads of 256 dimensions need some
 CAPABILITIES = (80, 89, 90)
 KERNELS = {"paged_attention_kernel", "combine_splits_kernel", "store_kv_kernel", "move_slots_kernel"}
 

@@ -29,7 +29,3 @@ def test_a_cache_whose_slots_do_not_lie_side_by_side() -> None:
     strided = torch.stack([case.key_cache, case.value_cache], dim=1)
     with pytest.raises(ValueError, match="must be contiguous"):
         triton_paged.paged_attention(case.query, strided[:, 0], strided[:, 1], case.batch, case.scale)
-
-
-def test_warm_up_runs_every_kernel() -> None:
-    triton_paged.warm_up(6, 2, 16, torch.float32)

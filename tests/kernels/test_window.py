@@ -56,7 +56,7 @@ def test_head_layouts(
     assert_matches_oracle(backend, build(BATCH[2:], heads, kv_heads, device=device), window, softcap)
 
 
-@pytest.mark.parametrize("window", [1, 2, 16, 65])
+@pytest.mark.parametrize("window", [1, 16, 65])
 @pytest.mark.parametrize("decode", [True, False])
 def test_contexts_at_the_edge_of_the_window(
     backend: AttentionBackend, device: torch.device, window: int, decode: bool
