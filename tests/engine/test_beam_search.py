@@ -193,8 +193,9 @@ def test_a_better_hypothesis_drives_the_worst_out():
     [
         ("false", 1.0, 8, True),
         ("true", 1.0, 8, True),
-        # With 8 tokens the beam would score -1.5 / 8, with 2 tokens -1.5 / 2, and the hypothesis has -0.5.
+        # With so many tokens the beam would score -1.5 / 8, -1.5 / 3, -1.5 / 2, and the hypothesis has -0.5.
         ("never", 1.0, 8, False),
+        ("never", 1.0, 3, True),
         ("never", 1.0, 2, True),
         ("never", 0.0, 8, True),
         ("never", -1.0, 8, True),
