@@ -28,20 +28,26 @@ def test_text_survives_the_round_trip_in_whole_characters(vocabulary, text):
 
 def test_a_stop_string_cuts_the_text_before_it(vocabulary):
     parts, rest, stopped = stream(vocabulary, "one. two. three", ["two"])
-    assert ("".join(parts), rest, stopped) == ("one. ", "", True)
+    assert ("".join(parts), rest, stopped) == ("one. ", "", "two")
 
 
 def test_the_first_of_several_stop_strings_counts(vocabulary):
     parts, _, stopped = stream(vocabulary, "abcdef", ["ef", "cd"])
-    assert ("".join(parts), stopped) == ("ab", True)
+    assert ("".join(parts), stopped) == ("ab", "cd")
+
+
+def test_a_stop_string_that_may_not_stop_yet_is_text_like_any_other(vocabulary):
+    flow = TextStream(vocabulary, ["b"])
+    parts = [flow.push(token, may_stop=at > 2) for at, token in enumerate(vocabulary.encode("abab"), 1)]
+    assert (parts, flow.stopped) == (["a", "b", "a", ""], "b")
 
 
 def test_what_may_become_a_stop_string_is_held_back_until_it_is_decided(vocabulary):
     parts, rest, stopped = stream(vocabulary, "abxaby", ["aby"])
     assert parts == ["", "", "abx", "", "", ""]
-    assert (rest, stopped) == ("", True)
+    assert (rest, stopped) == ("", "aby")
     parts, rest, stopped = stream(vocabulary, "xxab", ["aby"])
-    assert (parts, rest, stopped) == (["x", "x", "", ""], "ab", False)
+    assert (parts, rest, stopped) == (["x", "x", "", ""], "ab", "")
 
 
 def test_token_ids_outside_the_vocabulary_are_refused(vocabulary):
