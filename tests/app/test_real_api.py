@@ -274,6 +274,52 @@ async def test_metrics_agree_with_what_clients_are_told(site: Site, client: open
     assert grown["paged:sequences_forked_total"] == asked
 
 
+@pytest.mark.parametrize("manager", ["paged", "orca_max", "orca_pow2", "orca_oracle", "static_batch"])
+async def test_every_memory_manager_gives_the_same_text(
+    site: Site, client: openai.AsyncOpenAI, name: str, manager: str
+) -> None:
+    wish: dict[str, Any] = {"model": name, "prompt": "Hello", "max_tokens": 8, "n": 2, "seed": 1, **extra()}
+    plain = await client.completions.create(**wish)
+    async with site.browser() as page:
+        params = {"block_size": 4, "num_blocks": 48, "pace_ms": 0, "manager": manager, "max_len": 32}
+        opened = await page.open(params=params)
+        assert opened["snapshot"]["state"]["manager"] == manager
+        there = await client.completions.create(**wish, extra_headers={"X-Arena": opened["drive_secret"]})
+        assert [choice.text for choice in there.choices] == [choice.text for choice in plain.choices]
+        await page.say("close", arena=opened["arena"])
+        await page.hear("closed")
+
+
+async def test_sequences_are_forked_swapped_and_shared_in_a_visitors_arena(site: Site, name: str) -> None:
+    async with site.browser() as page:
+        params = {"block_size": 4, "num_blocks": 12, "pace_ms": 0, "cpu_blocks": 8, "preemption": "swap"}
+        opened = await page.open(params=params)
+        arena = opened["arena"]
+        await page.say("pause", arena=arena)
+        # Two of 5 + 24 tokens: 16 blocks are wanted where there are 12.
+        for _ in range(2):
+            await page.say("submit", arena=arena, prompt="Hello", max_tokens=24, ignore_eos=True, n=1)
+        await page.say("resume", arena=arena)
+        seen: list[str] = []
+        while seen.count("request_finished") < 2:
+            seen += [event["type"] for event in (await page.hear("step"))["events"]]
+        assert seen.count("swapped_out") == seen.count("swapped_in") >= 1
+        await page.say("pause", arena=arena)
+        await page.say("submit", arena=arena, prompt="Hello", max_tokens=8, ignore_eos=True)
+        await page.say("step", arena=arena)
+        admitted: list[int] = []
+        while not admitted:
+            events = (await page.hear("step"))["events"]
+            admitted = [event["sequences"][0] for event in events if event["type"] == "request_admitted"]
+        await page.say("fork", arena=arena, sequence=admitted[0])
+        types: list[str] = []
+        while "sequence_forked" not in types:
+            types = [event["type"] for event in (await page.hear("step", "error"))["events"]]
+        assert types.count("block_shared") >= 1
+        await page.say("close", arena=arena)
+        await page.hear("closed")
+
+
 async def numbers(site: Site) -> dict[str, float]:
     """Samples of the API's arena, over all further labels."""
     async with site.http() as http:
