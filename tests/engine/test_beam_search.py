@@ -157,7 +157,7 @@ def test_random_settings_against_transformers():
 def test_many_random_settings_against_transformers():
     choose = random.Random(5)
     texts = [text for _ in range(500) for text in compare(*case(choose))]
-    assert sum(text.stopped for text in texts) > 200
+    assert sum(text.stopped for text in texts) > 100
 
 
 def test_a_step_by_hand():
