@@ -67,7 +67,7 @@ class ArenaObserver:
         self._tally = tally
         self._owner: dict[int, Request] = {}
         self._last_token: dict[int, float] = {}
-        self._now = 0.0
+        self._now = self._began = 0.0
 
     @property
     def cpu_blocks(self) -> int:
@@ -75,7 +75,9 @@ class ArenaObserver:
         return sum(request.cpu_blocks for request in self.requests.values())
 
     def observe(self, step: Step) -> None:
-        self._now = step.t
+        self._now = self._began = step.t
+        if step.events and isinstance(last := step.events[-1], StepCompleted):
+            self._began -= last.ms.forward + last.ms.sample
         self.partition = step.partition
         for event in step.events:
             take = TAKES.get(type(event))
@@ -97,8 +99,9 @@ class ArenaObserver:
         for sequence in event.sequences:
             self._join(sequence, request)
         if request.admissions == 1:
-            request.admitted = self._now
-            self._measure("vllm:request_queue_time_seconds", request.since)
+            # An envelope has the time of its step's end; requests are admitted before the forward pass.
+            request.admitted = max(self._began, request.since)
+            self._tally.measure("vllm:request_queue_time_seconds", (request.admitted - request.since) / 1000)
             if self._memory.prefix_cache:
                 self._tally.count("vllm:prefix_cache_queries", request.arrived.prompt_tokens)
 

@@ -187,6 +187,16 @@ def test_times_of_a_story(metrics: Metrics, observer: Observer) -> None:
     assert value(metrics, "vllm:inter_token_latency_seconds_bucket", le="0.5") == 4
 
 
+def test_a_request_is_admitted_before_the_forward_pass_of_its_step(metrics: Metrics, observer: Observer) -> None:
+    times = StepTimes(schedule=5, forward=60, sample=10)
+    done: list[AnyEvent] = [RequestAdmitted(0, [0]), token(0), StepCompleted(1, 1, 6, 0, 0, times, FULL)]
+    observer.observe(Step("api", 0, 0, 1000, False, FULL, [arrived(0, 6)]), MEMORY)
+    observer.observe(Step("api", 0, 1, 1100, False, FULL, done), MEMORY)
+    assert value(metrics, "vllm:request_queue_time_seconds_sum") == pytest.approx(0.03)
+    assert value(metrics, "vllm:request_prefill_time_seconds_sum") == pytest.approx(0.07)
+    assert value(metrics, "vllm:time_to_first_token_seconds_sum") == pytest.approx(0.1)
+
+
 @pytest.mark.parametrize(
     ("until", "running", "waiting", "swapped", "cpu_blocks"),
     [(0, 0, 1, 0, 0), (100, 2, 0, 0, 0), (500, 0, 1, 1, 3), (900, 1, 0, 0, 0), (1000, 1, 2, 0, 0), (1300, 0, 1, 0, 0)],
