@@ -128,8 +128,11 @@ def paged_attention(
         raise UnsupportedAttention("the model's attention looks ahead: only causal attention can be paged")
     if sliding_window is not None and sliding_window < 1:
         raise UnsupportedAttention(f"a sliding window of {sliding_window} tokens hides everything: give it at least 1")
+    layer = getattr(module, "layer_idx", None)
+    if layer is None:
+        raise UnsupportedAttention("the model's attention does not say in which layer it is, so its keys have no place")
     output = _current.attend(
-        getattr(module, "layer_idx", -1),
+        layer,
         query[0].transpose(0, 1),
         key[0].transpose(0, 1),
         value[0].transpose(0, 1),

@@ -65,8 +65,8 @@ def probe(model: Any) -> list[LayerAttention]:
     try:
         with answered_by(asked):
             model(input_ids=token, position_ids=token, use_cache=False, return_dict=True)
-    except UnsupportedAttention:
-        raise
+    except UnsupportedAttention as error:
+        raise UnsupportedAttention(f"{name}: {error}") from error
     except Exception as error:  # whatever a model's own code raises, most often for want of the mask that it expects
         raise UnsupportedAttention(
             f"{name} does not run on the paged attention ({type(error).__name__}: {error}), so its memory cannot be paged"
@@ -77,8 +77,8 @@ def probe(model: Any) -> list[LayerAttention]:
         )
     if asked.again is not None:
         raise UnsupportedAttention(
-            f"{name} attends more than once in layer {asked.again}, and each time with other keys: the cache has room for "
-            "one"
+            f"{name} attends more than once in layer {asked.again}: a layer of the cache has room for one set of keys and "
+            "values"
         )
     if sorted(asked.layers) != list(range(count)):
         raise UnsupportedAttention(

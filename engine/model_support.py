@@ -7,7 +7,7 @@ from typing import Any
 from engine.config import Unusable
 
 PAGED_LAYERS = frozenset({"full_attention", "sliding_attention"})
-OTHER_SENSES = ("vision", "audio", "image", "speech", "video")
+PARTS_OF_A_LAYER = frozenset({"attn_config", "ffn_config"})  # some text models describe their layers in parts
 POSITION_BOUNDS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
 
 
@@ -25,11 +25,12 @@ def check(config: Any, source: str) -> None:
 def _reason(config: Any) -> str | None:
     if getattr(config, "is_encoder_decoder", False):
         return "is an encoder-decoder model: its cross-attention has no block table, use a decoder"
-    parts = [
-        name for name in getattr(config, "sub_configs", None) or {} if any(sense in name for sense in OTHER_SENSES)
-    ]
-    if parts:
-        return f"is a multi-modal model ({', '.join(parts)}): only text is understood here, use a text model"
+    models = sorted(set(getattr(config, "sub_configs", None) or {}) - PARTS_OF_A_LAYER)
+    if models:
+        return (
+            f"is put together of several models ({', '.join(models)}), as multi-modal ones are: use a text model that stands "
+            "alone"
+        )
     if any(getattr(part, "alibi", False) for part in (config, getattr(config, "attn_config", None))):
         return (
             "tells positions by ALiBi, a bias on the scores that the kernels do not add: use a model with rotary or learned "
