@@ -57,12 +57,10 @@ def process(
 
 
 def best(scores: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The ``count`` best of ``scores`` [vocabulary], best first, and their tokens; of equals the lower token comes first.
+    """The ``count`` (at least 1) best of ``scores`` [vocabulary], best first, and their tokens; of equals the lower first.
 
     ``topk`` alone promises no order among equals, and 16-bit logits have many.
     """
-    if count == 0:
-        return scores[:0], torch.empty(0, dtype=torch.long, device=scores.device)
     least = scores.topk(min(count, len(scores)), sorted=False).values.min()
     tokens = torch.nonzero(~(scores < least)).flatten()
     ordered, order = torch.sort(scores[tokens], descending=True, stable=True)

@@ -177,27 +177,28 @@ def _draw(scores: torch.Tensor, row: Row) -> list[int]:
     Of equally likely tokens each filter leaves all or none, so that no order among them matters.
     """
     settings = row.sampling
+    tokens = None
+    if 0 < settings.top_k < len(scores):
+        # The temperature changes no order, so the few that top-k leaves are found first.
+        least = scores.topk(settings.top_k, sorted=False).values.min()
+        tokens = torch.nonzero(~(scores < least)).flatten()
+        scores = scores[tokens]
     # From the best one down and in float64, so that the smallest temperature is greedy and not an overflow.
     weights = ((scores - scores.max()).double() / settings.temperature).exp()
-    if 0 < settings.top_k < len(weights):
-        weights = _without(weights, float(weights.topk(settings.top_k, sorted=False).values.min()))
-    if settings.top_p < 1:
-        weights = _without(weights, _least_of_nucleus(weights, settings.top_p))
-    if settings.min_p:
-        weights = _without(weights, settings.min_p)
+    # Weights are relative to the best token's, as min-p is.
+    lightest = max(settings.min_p, _lightest_of_nucleus(weights, settings.top_p) if settings.top_p < 1 else 0)
+    if lightest:
+        weights = torch.where(weights < lightest, 0.0, weights)
     mass = weights.cumsum(dim=-1)
+    whole = float(mass[-1])
     # Uniforms end at 1 - 2**-53, so each product is below the whole and the token found has a weight of its own.
-    targets = [uniform(row.seed, sample, row.position) * float(mass[-1]) for sample in row.samples]
+    targets = [uniform(row.seed, sample, row.position) * whole for sample in row.samples]
     found = torch.searchsorted(mass, torch.tensor(targets, dtype=mass.dtype, device=mass.device), right=True)
-    return found.clamp(max=len(mass) - 1).tolist()
+    found = found.clamp(max=len(mass) - 1)
+    return (found if tokens is None else tokens[found]).tolist()
 
 
-def _without(weights: torch.Tensor, least: float) -> torch.Tensor:
-    """The weights, relative to the best token's, which is 1, with 0 for those below ``least``."""
-    return torch.where(weights < least, 0.0, weights)
-
-
-def _least_of_nucleus(weights: torch.Tensor, share: float) -> float:
+def _lightest_of_nucleus(weights: torch.Tensor, share: float) -> float:
     """Weight of the last token in the nucleus, the shortest head whose mass reaches ``share``: it crosses the border."""
     whole = float(weights.sum())
     # Whatever is lighter weighs, all together, less than may be left out: the nucleus is among the rest.
