@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable
 
-from engine.free_list import FreeList
+import numpy as np
+
+from engine.free_list import FreeList, OutOfBlocks
 
 
 class BlockPool:
-    """``num_blocks`` physical blocks, numbered from 0. A block is on the free list exactly when its count is 0.
+    """``num_blocks`` physical blocks, numbered from 0. A block is free exactly when its reference count is 0.
 
     A block may carry the hash of its content (``register``). It keeps it when it is freed, so that a later request can take
     it back (``share``), until it is handed out for other content. ``on_evict`` is called with each block and hash that part.
 
-    Freed blocks without a hash go to the front of the free list: they hold nothing of use, and their memory is the likeliest
-    to be in the processor's cache still. Those with a hash go to its end: the least recently used content is evicted first.
+    Free blocks without a hash are handed out first, the last freed before all: they hold nothing of use, and their memory
+    is the likeliest to be in the processor's cache still. None of them ever leaves from the middle, so they make up a stack.
+    Those with a hash come after them, the least recently used first.
     """
 
     def __init__(self, num_blocks: int) -> None:
@@ -23,13 +27,16 @@ class BlockPool:
         self.num_blocks = num_blocks
         self.refs = [0] * num_blocks
         self.on_evict: Callable[[int, bytes], None] | None = None
-        self._free = FreeList(num_blocks)
+        # The next block to be handed out is the last of the stack. Filled without a loop: a pool may have a million.
+        self._empty = array("i", [0]) * num_blocks
+        np.frombuffer(self._empty, np.int32)[:] = np.arange(num_blocks - 1, -1, -1, dtype=np.int32)
+        self._cached = FreeList(num_blocks)
         self._hashes: dict[int, bytes] = {}
         self._blocks: dict[bytes, int] = {}
 
     @property
     def num_free(self) -> int:
-        return len(self._free)
+        return len(self._empty) + len(self._cached)
 
     @property
     def usage(self) -> float:
@@ -38,21 +45,34 @@ class BlockPool:
 
     def free_order(self) -> list[int]:
         """The free blocks, the next to be handed out first."""
-        return list(self._free)
+        return [*reversed(self._empty), *self._cached]
 
     def is_free(self, block: int) -> bool:
-        return block in self._free
+        self._check(block)
+        return self.refs[block] == 0
 
     def allocate(self, count: int = 1) -> list[int]:
         """Take ``count`` free blocks, each with reference count 1 and no hash.
 
         All or none: raises OutOfBlocks and changes nothing.
         """
-        blocks = self._free.take(count)
+        empty, refs = self._empty, self.refs
+        if count == 1 and empty:  # one block for one sequence: most calls
+            block = empty.pop()
+            refs[block] = 1
+            return [block]
+        if count < 0:
+            raise ValueError(f"{count} blocks asked for: ask for 0 or more")
+        if count > self.num_free:
+            raise OutOfBlocks(f"{count} blocks asked for, {self.num_free} of {self.num_blocks} free: wait or preempt")
+        first = max(0, len(empty) - count)
+        blocks = empty[first:].tolist()
+        del empty[first:]
+        blocks.reverse()
+        while len(blocks) < count:
+            blocks.append(self._evict())
         for block in blocks:
-            self.refs[block] = 1
-            if block in self._hashes:
-                self._evict(block)
+            refs[block] = 1
         return blocks
 
     def share(self, block: int) -> int:
@@ -60,34 +80,40 @@ class BlockPool:
 
         Raises ValueError on a free block without a hash: what it holds is of no use to anybody.
         """
-        if self.refs[block] == 0:
+        self._check(block)
+        refs = self.refs[block] + 1
+        if refs == 1:
             if block not in self._hashes:
                 raise ValueError(f"block {block} is free and without a hash, so it cannot be shared: allocate it first")
-            self._free.remove(block)
-        self.refs[block] += 1
-        return self.refs[block]
+            self._cached.remove(block)
+        self.refs[block] = refs
+        return refs
 
     def release(self, blocks: Iterable[int]) -> list[tuple[int, int]]:
         """Drop one reference to each of ``blocks``, in their order; returns (block, count after).
 
-        Of those that reach 0, the first released is the next to be handed out (or, among blocks with a hash, to be evicted).
+        Of those that reach 0, the first released is the next to be handed out (or, among those with a hash, to be evicted).
         Raises ValueError on a block that is free already ("double free"); the blocks before it are released all the same.
         """
+        refs, hashes, cache = self.refs, self._hashes, self._cached.append
         after: list[tuple[int, int]] = []
         empty: list[int] = []
-        cached: list[int] = []
         try:
             for block in blocks:
-                refs = self.refs[block] - 1
-                if refs < 0:
+                left = refs[block] - 1
+                if left < 0 or block < 0:
+                    self._check(block)
                     raise ValueError(f"double free: block {block} has no reference left")
-                self.refs[block] = refs
-                after.append((block, refs))
-                if refs == 0:
-                    (cached if block in self._hashes else empty).append(block)
+                refs[block] = left
+                after.append((block, left))
+                if left == 0:
+                    if block in hashes:
+                        cache(block)
+                    else:
+                        empty.append(block)
         finally:
-            self._free.prepend(empty)
-            self._free.append(cached)
+            empty.reverse()
+            self._empty.fromlist(empty)
         return after
 
     def register(self, block: int, digest: bytes) -> bool:
@@ -96,6 +122,7 @@ class BlockPool:
         False if another block has that hash: then this one stays without, so that hashes and blocks map one to one. Raises
         ValueError on a free block, and on one that has another hash.
         """
+        self._check(block)
         if self.refs[block] == 0:
             raise ValueError(f"block {block} is free and holds nothing to be found again: allocate it first")
         if self._hashes.get(block, digest) != digest:
@@ -116,12 +143,19 @@ class BlockPool:
         """Forget all hashes; False, with nothing changed, while any block is in use."""
         if self.num_free < self.num_blocks:
             return False
-        for block in list(self._hashes):
-            self._evict(block)
+        evicted = [self._evict() for _ in range(len(self._cached))]
+        self._empty[:0] = array("i", reversed(evicted))
         return True
 
-    def _evict(self, block: int) -> None:
+    def _evict(self) -> int:
+        """Take the least recently used block with a hash off the free list, and the hash off it."""
+        block = self._cached.pop()
         digest = self._hashes.pop(block)
         del self._blocks[digest]
         if self.on_evict is not None:
             self.on_evict(block, digest)
+        return block
+
+    def _check(self, block: int) -> None:
+        if not 0 <= block < self.num_blocks:
+            raise IndexError(f"block {block} does not exist: numbers run from 0 to {self.num_blocks - 1}")
