@@ -30,12 +30,17 @@ def extend_hashes(hashes: list[bytes], tokens: Sequence[int], block_size: int, s
     known, full = len(hashes), len(tokens) // block_size
     if known >= full:
         return
-    parent = hashes[-1] if hashes else blake2b(salt.encode("utf-8", "surrogatepass"), person=b"salt").digest()
+    parent = hashes[-1] if hashes else _root(salt)
     content = array("I", tokens[known * block_size : full * block_size]).tobytes()
     step = len(content) // (full - known)
     for start in range(0, len(content), step):
         parent = blake2b(parent + content[start : start + step], digest_size=HASH_BYTES).digest()
         hashes.append(parent)
+
+
+def _root(salt: str) -> bytes:
+    """What the first block has for a parent. ``person`` keeps it apart from the hash of any block."""
+    return blake2b(salt.encode("utf-8", "surrogatepass"), digest_size=HASH_BYTES, person=b"salt").digest()
 
 
 def match(pool: BlockPool, hashes: Iterable[bytes]) -> list[int]:
