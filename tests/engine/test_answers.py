@@ -220,11 +220,11 @@ def test_the_last_output_counts_the_cached_tokens_of_the_prompt():
     assert [output.cached_tokens for output in rig.outputs_of(second)[:-1]] == [0, 0, 0]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_every_streamed_request_has_exactly_one_last_word(seed):
     rig = Told(num_blocks=14, cpu_blocks=(0, 12)[seed % 2], prefix_cache=True)
     busy(rig, seed, stream=True)
     last = [message.request for message in rig.heard if isinstance(message, Output) and message.last]
-    assert Counter(last) == Counter(range(24))
-    for number in range(24):
+    assert Counter(last) == Counter(range(18))
+    for number in range(18):
         assert rig.outputs_of(number)[-1].last

@@ -39,7 +39,7 @@ def arrange(rig: Rig, *first: int) -> None:
         raise AssertionError(f"the free list is {rig.pool.free_order()}")
 
 
-def busy(rig: Rig, seed: int, requests: int = 24, **options: Any) -> None:
+def busy(rig: Rig, seed: int, requests: int = 18, **options: Any) -> None:
     """Let requests of every kind come in a random order, some of them to be aborted, and run them to their end."""
     draw = random.Random(seed)
     sent: list[int] = []

@@ -57,7 +57,7 @@ class Watched(Rig):
         check_hashes(self)
 
 
-SEEDS = range(5)
+SEEDS = range(4)
 
 
 def run(seed: int) -> Watched:
@@ -97,11 +97,11 @@ def test_H7_no_slot_is_written_twice_in_a_step():
 
 def test_I7_the_same_story_gives_the_same_log():
     assert run(seed=3).steps == watched(seed=3).steps
-    assert watched(seed=3).steps != watched(seed=5).steps
+    assert watched(seed=3).steps != watched(seed=2).steps
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_I8_every_request_ends_exactly_once(seed):
     rig = watched(seed)
     ends = Counter(e.request for kind in (RequestFinished, RequestAborted) for e in rig.events(kind))
-    assert ends == Counter(range(24))
+    assert ends == Counter(range(18))
