@@ -80,6 +80,7 @@ def build(name: str, ratio: int, seed: int = 0, **changes: Any) -> Any:
         if name in ("qwen2", "mistral", "llama"):
             del shape["head_dim"]  # hidden size / heads
         config = KINDS[name](**(shape | WINDOWED.get(name, {}) | changes))
+    own = "eager" if name == "gemma2" else None  # older transformers took SDPA, which drops the soft cap
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+        return AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation=own).eval()
