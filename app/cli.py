@@ -1,4 +1,4 @@
-"""The command line: ``paged serve`` and ``paged model``."""
+"""The command line: ``paged serve``, ``record``, ``replay`` and ``model``."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from collections.abc import Callable
 from typing import Annotated, Any, get_args
 
 import typer
-from pydantic import ValidationError
 
+from app.options import read_settings
+from app.record import record
+from app.replay import replay
 from app.settings import Settings
 
 app = typer.Typer(
@@ -28,17 +30,7 @@ def _with_settings(function: Callable[[Settings], None]) -> Callable[..., None]:
     """Give a command one option for each setting; an option beats the environment, which beats the default."""
 
     def command(**given: Any) -> None:
-        chosen = {name: value for name, value in given.items() if value is not None}
-        try:
-            settings = Settings(**chosen)
-        except ValidationError as error:
-            for problem in error.errors():
-                name = str(problem["loc"][0])
-                typer.echo(
-                    f"{name.upper()} is {problem['input']!r}: {problem['msg']}. See paged serve --help.", err=True
-                )
-            raise typer.Exit(2) from None
-        function(settings)
+        function(read_settings(given, "serve"))
 
     parameters = []
     for name, field in Settings.model_fields.items():
@@ -112,6 +104,8 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 app.command("serve")(_with_settings(_serve))
+app.command("record")(record)
+app.command("replay")(replay)
 
 
 @app.command("model")

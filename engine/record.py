@@ -17,7 +17,7 @@ from engine import trace
 from engine.commands import Commands
 from engine.config import EngineConfig, Unusable
 from engine.engine import Engine
-from engine.events import ArenaState, Partition, Snapshot
+from engine.events import ArenaState, Partition, Snapshot, StepCompleted
 from engine.messages import (
     AnyCommand,
     AnyReply,
@@ -79,7 +79,6 @@ class Stage:
         """So many steps, or fewer if nothing is left to do or the recording is long enough."""
         end = min(self.steps + most, self._most)
         while self.steps < end and self.engine.next_due() is not None:
-            self.steps += 1
             for place in self.engine.step():
                 self._commands.tell(place)
 
@@ -91,6 +90,7 @@ class Stage:
 
     def _hear(self, reply: AnyReply) -> None:
         if isinstance(reply, Stepped):
+            self.steps += sum(isinstance(event, StepCompleted) for event in reply.step.events)
             self._writer.add(reply.step)
         elif isinstance(reply, SnapshotTaken):
             self._closing = reply.snapshot

@@ -9,7 +9,10 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 ABOVE = {"kernels": {"engine", "quiz", "app"}, "engine": {"quiz", "app"}, "quiz": {"app"}, "app": set()}
-LIGHT = {"engine", *(f"engine.{name}" for name in ("config", "events", "messages", "reducer", "trace", "wire"))}
+LIGHT = {
+    "engine",
+    *(f"engine.{name}" for name in ("config", "events", "messages", "reducer", "replay", "trace", "wire")),
+}
 
 
 def imported(path: Path) -> set[str]:
