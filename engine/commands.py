@@ -60,7 +60,7 @@ class Commands:
         except Unknown as unknown:
             self._send(Failed(command.ref, "unknown_arena", "arena", str(unknown)))
         except CacheFull as full:
-            self._send(Failed(command.ref, "cache_full", "num_blocks", str(full)))
+            self._send(Failed(command.ref, "cache_full", full.field, str(full)))
         except ValueError as wrong:
             self._send(Failed(command.ref, "invalid_value", "", str(wrong)))
         except Exception as error:
@@ -125,7 +125,7 @@ class Commands:
     @_do.register
     def _(self, command: RegisterPrefix) -> None:
         place = self._place(command.arena)
-        request = place.arena.register_prefix(self._tokens(command.prompt), command.cache_salt)
+        request = place.arena.register_prefix(self._tokens(command.prompt, answer=False), command.cache_salt)
         self._send(Submitted(command.ref, command.arena, request.number, request.prompt_tokens))
 
     @_do.register
@@ -143,14 +143,14 @@ class Commands:
             raise Refused("cache_in_use", "arena", f"{used} blocks are in use: wait until all requests have ended")
         self._send(Done(command.ref))
 
-    def _tokens(self, prompt: str | Sequence[int | ChatTurn]) -> list[int]:
+    def _tokens(self, prompt: str | Sequence[int | ChatTurn], answer: bool = True) -> list[int]:
         vocabulary = self._engine.vocabulary
         try:
             if isinstance(prompt, str):
                 return vocabulary.encode(prompt)
             turns = [{"role": turn.role, "content": turn.content} for turn in prompt if isinstance(turn, ChatTurn)]
             if turns:
-                return vocabulary.encode_chat(turns)
+                return vocabulary.encode_chat(turns, answer)
             tokens = [token for token in prompt if isinstance(token, int)]
             vocabulary.check(tokens)
             return tokens

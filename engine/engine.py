@@ -74,8 +74,8 @@ class Engine:
         self.clock = clock
         self._seed = seed
         self._verify = verify
-        self._ranges = SlotRanges(runner.cache.shape[1], "KV_SLOTS")
-        self._cpu_ranges = SlotRanges(runner.host.shape[1], "CPU_KV_SLOTS")
+        self._ranges = SlotRanges(runner.cache.shape[1], "KV_SLOTS", "num_blocks")
+        self._cpu_ranges = SlotRanges(runner.host.shape[1], "CPU_KV_SLOTS", "cpu_blocks")
         self._shares = FairShare(token_budget)
 
     def check(self, wish: OpenArena) -> None:

@@ -68,6 +68,8 @@ def load(config: EngineConfig, report: Report) -> Loaded:
         max_model_len=longest(text, config.max_model_len, config.kv_slots),
         slots=config.kv_slots,
         kv_bytes_per_token=runner.bytes_per_token,
+        cpu_slots=config.cpu_kv_slots,
+        max_sequences=config.max_sequences,
     )
     return Loaded(runner, Vocabulary(tokenizer), info, _end_tokens(model, tokenizer))
 

@@ -71,7 +71,12 @@ def load_engine(pipe: Pipe, config: EngineConfig, verify: bool) -> tuple[Engine,
     loaded = load(config, lambda stage, progress: pipe.send(Status("loading", stage, round(0.1 + 0.9 * progress, 3))))
     gc.freeze()
     gc.enable()
-    limits = Limits(loaded.info.max_model_len, config.max_sequences, eos=loaded.eos)
+    limits = Limits(
+        loaded.info.max_model_len,
+        config.max_sequences,
+        eos=loaded.eos,
+        vocabulary=len(loaded.vocabulary.tokenizer),
+    )
     engine = Engine(loaded.runner, loaded.vocabulary, limits, config.token_budget, config.seed, verify)
     log.info("ready: %s", loaded.info)
     pipe.send(Status("ready", "", 1.0, loaded.info))

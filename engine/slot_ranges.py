@@ -4,15 +4,21 @@ from __future__ import annotations
 
 
 class CacheFull(Exception):
-    """No gap of the flat cache is wide enough for the arena."""
+    """No gap of the flat cache, or of the CPU's, is wide enough for the arena; ``field`` is what asks for less."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
 
 
 class SlotRanges:
-    """Contiguous ranges of ``total`` slots, by owner. ``setting``: what the operator sets to have more."""
+    """Contiguous ranges of ``total`` slots, by owner. ``setting``: what the operator sets to have more; ``field``: what a
+    client asks for slots by."""
 
-    def __init__(self, total: int, setting: str) -> None:
+    def __init__(self, total: int, setting: str, field: str) -> None:
         self.total = total
         self._setting = setting
+        self._field = field
         self._taken: dict[str, tuple[int, int]] = {}
 
     def take(self, owner: str, count: int) -> int:
@@ -34,8 +40,9 @@ class SlotRanges:
         if start + count > self.total:
             free = self.total - sum(length for _, length in others)
             raise CacheFull(
+                self._field,
                 f"{count} slots asked for and no gap is that wide ({free} of {self.total} slots are free): ask for fewer, "
-                f"or start the engine with a larger {self._setting}"
+                f"or start the engine with a larger {self._setting}",
             )
         return start
 

@@ -19,13 +19,13 @@ class Vocabulary:
     def encode(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text))
 
-    def encode_chat(self, turns: list[dict[str, str]]) -> list[int]:
-        """The chat template's tokens, ready for the answer. Raises ValueError where the model has no template, or where
+    def encode_chat(self, turns: list[dict[str, str]], answer: bool = True) -> list[int]:
+        """The chat template's tokens, ready for the ``answer`` or for more turns. Raises ValueError where the model has no template, or where
         its template refuses these turns (many insist that user and assistant take turns)."""
         if not self.tokenizer.chat_template:
             raise ValueError("this model has no chat template: use /v1/completions with a plain prompt")
         try:
-            text = self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+            text = self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=answer)
         except TemplateError as error:
             raise ValueError(f"the model's chat template refuses these messages: {error}") from error
         return list(self.tokenizer.encode(text, add_special_tokens=False))

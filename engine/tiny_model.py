@@ -20,7 +20,10 @@ def build(seed: int) -> tuple[Any, Any]:
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=END)
-    tokenizer.chat_template = "{% for turn in messages %}{{ turn.role }}: {{ turn.content }}\n{% endfor %}assistant: "
+    tokenizer.chat_template = (
+        "{% for turn in messages %}{{ turn.role }}: {{ turn.content }}\n{% endfor %}"
+        "{% if add_generation_prompt %}assistant: {% endif %}"
+    )
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=96,
