@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import PlainTextResponse, Response
 
-from app import arena_socket, health, openai_api, openai_errors, pages, prefix_api
+from app import arena_socket, asyncapi, health, openai_api, openai_errors, pages, prefix_api
 from app.arenas import Arenas
 from app.errors import EngineUnavailable, Invalid
 from app.hosts import HostGuard
@@ -52,7 +52,7 @@ def create_app(settings: Settings | None = None, command: Sequence[str] | None =
     app.state.settings = settings
     app.state.arenas = arenas
     app.state.pages = pages.Pages()
-    for module in (pages, arena_socket, openai_api, prefix_api, health):
+    for module in (pages, arena_socket, openai_api, prefix_api, health, asyncapi):
         app.include_router(module.router)
     _handle_errors(app)
     app.add_middleware(RequestGuard, max_bytes=settings.max_body_bytes, origins=settings.origins())
