@@ -17,7 +17,8 @@ from engine.step_inputs import Entry
 
 @dataclass(slots=True)
 class Result:
-    """An arena's part of a pass: its chunks, the picks of those that sample, in order, and prompts' tokens scored from a position on."""
+    """An arena's part of a pass: its chunks, the picks of those that sample, in order, and prompts' tokens scored from a
+    position on."""
 
     chunks: list[Chunk] = field(default_factory=list)
     picks: list[Picked] = field(default_factory=list)

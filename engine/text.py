@@ -20,8 +20,11 @@ class Vocabulary:
         return list(self.tokenizer.encode(text))
 
     def encode_chat(self, turns: list[dict[str, str]], answer: bool = True) -> list[int]:
-        """The chat template's tokens, ready for the ``answer`` or for more turns. Raises ValueError where the model has no template, or where
-        its template refuses these turns (many insist that user and assistant take turns)."""
+        """The chat template's tokens, ready for the ``answer`` or for more turns.
+
+        Raises ValueError where the model has no template, or where its template refuses these turns (many insist that user
+        and assistant take turns).
+        """
         if not self.tokenizer.chat_template:
             raise ValueError("this model has no chat template: use /v1/completions with a plain prompt")
         try:

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from engine.events import RequestAborted, RequestArrived, RequestFinished
 from engine.submission import Refused
@@ -128,31 +128,30 @@ class Contiguous(Arena):
     managers = ("orca_max", "orca_pow2", "orca_oracle", "static_batch")
 
 
-QUICK = settings(max_examples=60, stateful_step_count=30, deadline=None)
-# 50,000 steps and more: each example has up to 120 rules of up to four steps.
-LONG = settings(
-    max_examples=800, stateful_step_count=120, deadline=None, suppress_health_check=list(HealthCheck), derandomize=False
-)
-
-
 class TestPaged(Paged.TestCase):
-    settings = QUICK
+    settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 
 
 class TestContiguous(Contiguous.TestCase):
-    settings = QUICK
+    settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-class TestPagedLong(Paged.TestCase):
-    settings = LONG
+@pytest.mark.parametrize("machine", [Paged, Contiguous])
+def test_fifty_thousand_steps(machine, monkeypatch):
+    taken = 0
+    step = Rig.step
 
+    def counted(rig, token=1):
+        nonlocal taken
+        taken += 1
+        return step(rig, token)
 
-@pytest.mark.soak
-@pytest.mark.timeout(3600)
-class TestContiguousLong(Contiguous.TestCase):
-    settings = LONG
+    monkeypatch.setattr(Rig, "step", counted)
+    long = settings(max_examples=100, stateful_step_count=100, deadline=None, suppress_health_check=list(HealthCheck))
+    while taken < 50_000:
+        run_state_machine_as_test(machine, settings=long)
 
 
 def test_the_same_history_gives_the_same_log():
