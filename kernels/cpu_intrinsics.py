@@ -39,6 +39,19 @@ def pointer(typing_context: Any, address: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
+def copy_bytes(typing_context: Any, destination: Any, source: Any, count: Any) -> Any:
+    """Copy ``count`` bytes between two addresses; they must not overlap."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        to, source_of, size = args
+        pointers = (builder.inttoptr(address, cgutils.voidptr_t) for address in (to, source_of))
+        cgutils.raw_memcpy(builder, *pointers, size, 1)
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64, types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
 def as_float64(typing_context: Any, bits: Any) -> Any:
     """The float64 with these bits."""
 

@@ -22,6 +22,7 @@ from kernels.cpu_intrinsics import (
     OPTIONS,
     PRECISE,
     as_float64,
+    copy_bytes,
     exp2,
     fetch_add,
     pointer,
@@ -248,23 +249,15 @@ def store(address: Any) -> None:
     """``store_kv`` for any dtype: rows are copied as bytes. Every slot is checked before the first write."""
     args = carray(address, (STORE_FIELDS,), np.int64)
     width = args[STORE_WIDTH]
-    rows, slots = (args[STORE_ROWS], width), (args[STORE_SLOTS], width)
     mapping = carray(pointer(args[STORE_MAPPING]), (args[STORE_ROWS],), np.int64)
     for row in range(args[STORE_ROWS]):
         if mapping[row] < -1 or mapping[row] >= args[STORE_SLOTS]:
             args[BAD_SLOT] = mapping[row]
             return
-    key = carray(pointer(args[STORE_KEY]), rows, np.uint8)
-    value = carray(pointer(args[STORE_VALUE]), rows, np.uint8)
-    keys = carray(pointer(args[STORE_KEYS]), slots, np.uint8)
-    values = carray(pointer(args[STORE_VALUES]), slots, np.uint8)
     for row in range(args[STORE_ROWS]):
-        slot = mapping[row]
-        if slot >= 0:
-            for x in range(width):
-                keys[slot, x] = key[row, x]
-            for x in range(width):
-                values[slot, x] = value[row, x]
+        if mapping[row] >= 0:
+            copy_bytes(args[STORE_KEYS] + mapping[row] * width, args[STORE_KEY] + row * width, width)
+            copy_bytes(args[STORE_VALUES] + mapping[row] * width, args[STORE_VALUE] + row * width, width)
 
 
 def move(address: Any) -> None:
@@ -272,14 +265,12 @@ def move(address: Any) -> None:
     args = carray(address, (MOVE_FIELDS,), np.int64)
     planes, count, width = args[MOVE_PLANES], args[MOVE_COUNT], args[MOVE_WIDTH]
     moves = carray(pointer(args[MOVE_LIST]), (count, 3), np.int64)
-    source = carray(pointer(args[MOVE_SOURCE]), (planes, args[MOVE_SOURCE_SLOTS] * width), np.uint8)
-    destination = carray(pointer(args[MOVE_DESTINATION]), (planes, args[MOVE_DESTINATION_SLOTS] * width), np.uint8)
     item = fetch_add(args, NEXT_ITEM)
     while item < planes * count:
         plane, one = item // count, moves[item % count]
-        first, target = one[0] * width, one[1] * width
-        for x in range(one[2] * width):
-            destination[plane, target + x] = source[plane, first + x]
+        source = args[MOVE_SOURCE] + (plane * args[MOVE_SOURCE_SLOTS] + one[0]) * width
+        destination = args[MOVE_DESTINATION] + (plane * args[MOVE_DESTINATION_SLOTS] + one[1]) * width
+        copy_bytes(destination, source, one[2] * width)
         item = fetch_add(args, NEXT_ITEM)
 
 
