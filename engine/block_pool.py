@@ -31,7 +31,7 @@ class BlockPool:
         self._empty = array("i", [0]) * num_blocks
         np.frombuffer(self._empty, np.int32)[:] = np.arange(num_blocks - 1, -1, -1, dtype=np.int32)
         self._cached = FreeList(num_blocks)
-        self._hashes: dict[int, bytes] = {}
+        self._hashes: list[bytes | None] = [None] * num_blocks
         self._blocks: dict[bytes, int] = {}
 
     @property
@@ -48,7 +48,8 @@ class BlockPool:
         return [*reversed(self._empty), *self._cached]
 
     def is_free(self, block: int) -> bool:
-        self._check(block)
+        if not 0 <= block < self.num_blocks:
+            raise self._unknown(block)
         return self.refs[block] == 0
 
     def allocate(self, count: int = 1) -> list[int]:
@@ -80,12 +81,16 @@ class BlockPool:
 
         Raises ValueError on a free block without a hash: what it holds is of no use to anybody.
         """
-        self._check(block)
+        if not 0 <= block < self.num_blocks:
+            raise self._unknown(block)
         refs = self.refs[block] + 1
         if refs == 1:
-            if block not in self._hashes:
-                raise ValueError(f"block {block} is free and without a hash, so it cannot be shared: allocate it first")
-            self._cached.remove(block)
+            try:
+                self._cached.remove(block)
+            except ValueError:
+                raise ValueError(
+                    f"block {block} is free and without a hash, so it cannot be shared: allocate it first"
+                ) from None
         self.refs[block] = refs
         return refs
 
@@ -95,25 +100,30 @@ class BlockPool:
         Of those that reach 0, the first released is the next to be handed out (or, among those with a hash, to be evicted).
         Raises ValueError on a block that is free already ("double free"); the blocks before it are released all the same.
         """
-        refs, hashes, cache = self.refs, self._hashes, self._cached.append
+        refs, hashes = self.refs, self._hashes
         after: list[tuple[int, int]] = []
         empty: list[int] = []
+        cached: list[int] = []
         try:
             for block in blocks:
                 left = refs[block] - 1
-                if left < 0 or block < 0:
-                    self._check(block)
+                if block < 0:
+                    raise self._unknown(block)
+                if left < 0:
                     raise ValueError(f"double free: block {block} has no reference left")
                 refs[block] = left
                 after.append((block, left))
                 if left == 0:
-                    if block in hashes:
-                        cache(block)
-                    else:
+                    if hashes[block] is None:
                         empty.append(block)
+                    else:
+                        cached.append(block)
         finally:
-            empty.reverse()
-            self._empty.fromlist(empty)
+            if cached:
+                self._cached.extend(cached)
+            if empty:
+                empty.reverse()
+                self._empty.fromlist(empty)
         return after
 
     def register(self, block: int, digest: bytes) -> bool:
@@ -122,11 +132,13 @@ class BlockPool:
         False if another block has that hash: then this one stays without, so that hashes and blocks map one to one. Raises
         ValueError on a free block, and on one that has another hash.
         """
-        self._check(block)
+        if not 0 <= block < self.num_blocks:
+            raise self._unknown(block)
         if self.refs[block] == 0:
             raise ValueError(f"block {block} is free and holds nothing to be found again: allocate it first")
-        if self._hashes.get(block, digest) != digest:
-            raise ValueError(f"block {block} has the hash {self._hashes[block].hex()} and cannot take {digest.hex()}")
+        known = self._hashes[block]
+        if known is not None and known != digest:
+            raise ValueError(f"block {block} has the hash {known.hex()} and cannot take {digest.hex()}")
         if self._blocks.setdefault(digest, block) != block:
             return False
         self._hashes[block] = digest
@@ -137,7 +149,10 @@ class BlockPool:
         return self._blocks.get(digest)
 
     def hash_of(self, block: int) -> bytes | None:
-        return self._hashes.get(block)
+        """The hash that ``block`` carries, in use or free."""
+        if not 0 <= block < self.num_blocks:
+            raise self._unknown(block)
+        return self._hashes[block]
 
     def reset_cache(self) -> bool:
         """Forget all hashes; False, with nothing changed, while any block is in use."""
@@ -150,12 +165,13 @@ class BlockPool:
     def _evict(self) -> int:
         """Take the least recently used block with a hash off the free list, and the hash off it."""
         block = self._cached.pop()
-        digest = self._hashes.pop(block)
+        digest, self._hashes[block] = self._hashes[block], None
+        if digest is None:
+            raise RuntimeError(f"block {block} is among those with a hash and has none")
         del self._blocks[digest]
         if self.on_evict is not None:
             self.on_evict(block, digest)
         return block
 
-    def _check(self, block: int) -> None:
-        if not 0 <= block < self.num_blocks:
-            raise IndexError(f"block {block} does not exist: numbers run from 0 to {self.num_blocks - 1}")
+    def _unknown(self, block: int) -> IndexError:
+        return IndexError(f"block {block} does not exist: numbers run from 0 to {self.num_blocks - 1}")

@@ -1,8 +1,8 @@
-"""A doubly linked list of blocks threaded through two arrays: every change is O(1) and takes no memory."""
+"""A doubly linked list of blocks threaded through two arrays: each change of a block is O(1) and takes no memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 NOT_LISTED = -1
 
@@ -54,14 +54,16 @@ class FreeList:
         following[block] = previous[block] = NOT_LISTED
         self._count -= 1
 
-    def append(self, block: int) -> None:
-        """Put ``block`` at the end: it is handed out last. Raises ValueError if it is listed already."""
+    def extend(self, blocks: Iterable[int]) -> None:
+        """Put ``blocks`` at the end, in their order: they are handed out last. Raises ValueError at one that is listed."""
         following, previous, sentinel = self._next, self._previous, self._sentinel
-        if not 0 <= block < sentinel:
-            raise ValueError(f"block {block} does not exist: numbers run from 0 to {sentinel - 1}")
-        if following[block] != NOT_LISTED:
-            raise ValueError(f"block {block} is on the free list already")
         last = previous[sentinel]
-        following[last] = previous[sentinel] = block
-        previous[block], following[block] = last, sentinel
-        self._count += 1
+        for block in blocks:
+            if not 0 <= block < sentinel:
+                raise ValueError(f"block {block} does not exist: numbers run from 0 to {sentinel - 1}")
+            if following[block] != NOT_LISTED:
+                raise ValueError(f"block {block} is on the free list already")
+            following[last] = previous[sentinel] = block
+            previous[block], following[block] = last, sentinel
+            last = block
+            self._count += 1

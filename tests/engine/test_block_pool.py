@@ -139,7 +139,7 @@ def test_double_free_and_sharing_a_free_block_are_refused():
 def test_blocks_that_do_not_exist_are_refused(block):
     pool = BlockPool(2)
     pool.allocate(2)
-    for call in (pool.share, pool.is_free, lambda b: pool.register(b, digest(1))):
+    for call in (pool.share, pool.is_free, pool.hash_of, lambda b: pool.register(b, digest(1))):
         with pytest.raises(IndexError, match=f"block {block} does not exist: numbers run from 0 to 1"):
             call(block)
     with pytest.raises(IndexError):
@@ -181,8 +181,8 @@ def test_an_empty_pool_is_refused():
         BlockPool(0)
 
 
-def test_a_million_empty_blocks_take_28_bytes_each():
-    """8 for the count, 4 for the stack, 16 for the links of the free list; only blocks with a hash take more."""
+def test_a_million_empty_blocks_take_36_bytes_each():
+    """8 for the count, 8 for the hash, 4 for the stack and 16 for the links of the free list."""
     tracemalloc.start()
     try:
         pool = BlockPool(1_000_000)
@@ -190,7 +190,7 @@ def test_a_million_empty_blocks_take_28_bytes_each():
     finally:
         tracemalloc.stop()
     assert pool.num_free == 1_000_000
-    assert 28_000_000 <= size < 28_010_000
+    assert 36_000_000 <= size < 36_010_000
 
 
 class PoolAgainstModel(RuleBasedStateMachine):
