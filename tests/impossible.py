@@ -71,7 +71,7 @@ REQUESTS = [
 SEQUENCES = [
     Case("forks from nobody", "sampling", 2, [ev.SequenceForked(2, 9)], "no sequence 9"),
     Case("forks into one that is here", "sampling", 2, [ev.SequenceForked(1, 0)], "sequence 1 is here already"),
-    Case("forks while it waits", "recompute", 4, [ev.SequenceForked(2, 1)], "is waiting | must be running"),
+    Case("forks after its end", "growing", 5, [ev.SequenceForked(2, 0)], "is finished | must be running"),
     Case(
         "forks from what was dropped",
         "beams",

@@ -47,7 +47,8 @@ def refused(books: Books, e: ev.RequestRefused) -> None:
 
 def forked(books: Books, e: ev.SequenceForked) -> None:
     parent = books.sequence(e.parent)
-    request = books.request(parent.request, "running")
+    # A beam that finds no memory any more ends as a hypothesis where it waits.
+    request = books.request(parent.request, "running", "waiting", "swapped")
     if e.sequence in books.sequences:
         raise Impossible(f"sequence {e.sequence} is here already")
     if e.parent in books.envelope.dropped:

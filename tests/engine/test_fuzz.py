@@ -165,3 +165,15 @@ def test_the_same_history_gives_the_same_log():
         return [msgspec.json.encode(step) for step in rig.steps]
 
     assert log() == log()
+
+
+def test_beams_that_wait_for_memory_that_never_comes_end_as_hypotheses():
+    rig = Rig(6, 7, max_model_len=60, budget=28, max_sequences=6, prefill_chunk=-1)
+    rig.submit([7], max_tokens=8)
+    for _ in range(5):
+        rig.step()
+    beams = rig.submit([7] * 6, max_tokens=11, n=4, beam_search=True)
+    rig.run()
+    assert rig.arena.requests[beams].reason == "capacity"
+    assert [sequence.finish for sequence in rig.arena.requests[beams].sequences] == ["capacity"] * 4
+    assert rig.free == 6

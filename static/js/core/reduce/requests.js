@@ -51,7 +51,8 @@ export function admitted(state, event) {
 /** @param {ArenaState} state @param {import("../types.js").SequenceForked} event */
 export function forked(state, event) {
   const parent = sequenceIn(state, event, event.parent);
-  const request = requestIn(state, event, parent.request, "running");
+  // A beam that finds no memory any more ends as a hypothesis where it waits.
+  const request = requestIn(state, event, parent.request, "running", "waiting", "swapped");
   if (find(state.sequences, sequenceNumber, event.sequence))
     throw new ImpossibleEvent(event, `sequence ${event.sequence} is here already`);
   if (within(state).dropped.includes(event.parent))
