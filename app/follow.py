@@ -6,7 +6,7 @@ import copy
 import json
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import msgspec
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 from websockets.sync.client import ClientConnection, connect
 
-from engine.events import Snapshot, Step
+from engine.events import Snapshot, Step, StepCompleted
 from engine.messages import ModelInfo
 from engine.reducer import Impossible, Reducer
 from engine.trace import Header, Writer, today
@@ -71,7 +71,7 @@ class Tape:
                 raise Unfollowable(f"the server tells what cannot be: {why}") from why
             self._writer.add(message)
             self._last = message
-            self.steps += any(type(event).__name__ == "StepCompleted" for event in message.events)
+            self.steps += any(isinstance(event, StepCompleted) for event in message.events)
         elif isinstance(message, Snapshot):
             if message.epoch == self.reducer.epoch and message.seq != self.reducer.seq:
                 raise Unfollowable(
@@ -88,11 +88,16 @@ class Tape:
 
 
 def _finish(tape: Tape, viewer: Viewer, url: str, view: str) -> Snapshot | None:
-    """The server's own snapshot, seen through another socket so that this one misses no step before it."""
-    with _joined(url, view) as other:
-        closing = other.snapshot()
+    """The server's own snapshot, seen through another socket so that this one misses no step before it; None where the
+    server or the arena has just gone."""
+    try:
+        with _joined(url, view) as other:
+            closing = other.snapshot()
+    except Unfollowable:
+        return None
     while tape.reducer.epoch == closing.epoch and tape.reducer.seq < closing.seq:
-        if tape.hear(viewer.message(PATIENCE_S)):
+        message = viewer.message(PATIENCE_S)
+        if message is None or tape.hear(message):
             return None
     return closing if (tape.reducer.epoch, tape.reducer.seq) == (closing.epoch, closing.seq) else None
 
@@ -143,11 +148,12 @@ class Viewer:
 @contextmanager
 def _joined(url: str, view: str) -> Iterator[Viewer]:
     address = url.rstrip("/").replace("http", "ws", 1) + "/ws/arena"
-    try:
-        socket = connect(address, max_size=None)
-    except (OSError, InvalidHandshake, InvalidURI) as error:
-        raise Unfollowable(f"{url} cannot be reached ({error}): give the address that paged serve printed") from error
-    with socket:
+    with ExitStack() as stack:
+        try:
+            socket = stack.enter_context(connect(address, max_size=None))
+        except (OSError, InvalidHandshake, InvalidURI) as error:
+            why = f"{url} cannot be reached ({error}): give the address that paged serve printed"
+            raise Unfollowable(why) from error
         socket.send(json.dumps({"type": "open", "ref": 1, "view_id": view}))
         yield Viewer(socket, url)
 
