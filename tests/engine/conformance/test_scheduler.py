@@ -111,10 +111,17 @@ def test_C6_the_last_admitted_is_preempted_and_waits_at_the_front():
 
 
 def test_C7_nobody_is_admitted_in_a_step_that_preempted():
-    rig = two_of_eighty()
-    assert rig.free == 4
+    rig = Rig(10, 16)
+    for _ in range(2):
+        rig.submit(80, priority=1)
+    rig.step()
+    urgent = rig.submit(16, priority=0)
+    rig.step()
+    # It is the head of the queue and would fit into what the victim left.
     assert [event.request for event in rig.last(Preempted)] == [1]
-    assert rig.last(RequestAdmitted) == []
+    assert (rig.waiting(), rig.free, rig.last(RequestAdmitted)) == ([urgent, 1], 4, [])
+    rig.step()
+    assert [event.request for event in rig.last(RequestAdmitted)] == [urgent]
 
 
 def test_C8_the_victim_is_the_last_in_the_order_of_service():
