@@ -102,14 +102,12 @@ def test_a_short_request_does_not_overtake_one_that_finds_no_room():
 
 
 def test_a_prompt_is_admitted_only_where_all_of_it_will_fit_beside_those_half_computed():
-    rig = Rig(8, 4, budget=4)
+    rig = Rig(8, 4, prefill_chunk=4)
     rig.submit(20, max_tokens=1)
     rig.submit(13, max_tokens=1)
     rig.step()
-    rig.budget = 8
-    rig.step()
-    # Four of the first one's five blocks are still to come, so three are left for the second, which takes four.
-    assert (rig.running(), rig.waiting(), rig.free) == ([0], [1], 5)
+    # One of the first one's five blocks is taken. Four are still to come, so three are left for the second, which takes four.
+    assert (rig.running(), rig.waiting(), rig.free) == ([0], [1], 7)
     rig.run()
     assert finished(rig) == [(0, "length", 1), (1, "length", 1)]
 
