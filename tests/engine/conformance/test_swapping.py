@@ -172,3 +172,19 @@ def test_a_prompt_swapped_out_half_way_comes_back_only_where_all_of_it_fits():
         (0, "length"),
         (half, "length"),
     ]
+
+
+def test_a_recomputed_group_swapped_out_before_it_has_forked_again_needs_room_for_all_its_sequences():
+    hand = Hand(10, 4, cpu_blocks=10)
+    leader = hand.sequence(4)
+    leader.tokens += [1, 2, 3, 4, 5]
+    hand.request.trunk = 8
+    siblings = [hand.sequence(0), hand.sequence(0)]
+    for sibling in siblings:
+        sibling.tokens = [*leader.tokens[:8], 6]
+    hand.manager.swap_out(hand.request)
+    # One block comes back, the leader's other two, and a third block for each of the two that will share the first two.
+    assert hand.manager.swap_in_need(hand.request) == 1 + 2 + 2
+    hand.manager.swap_in(hand.request)
+    hand.manager.verify([leader, *siblings])
+    assert (leader.table.blocks, hand.free_blocks) == ([0], 9)
