@@ -224,7 +224,9 @@ class Arena:
         return describe(self)
 
     def partition(self) -> Partition:
-        return self.manager.partition(self.sequences(), self.scheduler.head_starved)
+        # Of the many that have ended only those that still hold memory count.
+        holding = (sequence for sequence in self.sequences() if sequence.table.blocks)
+        return self.manager.partition(holding, self.scheduler.head_starved)
 
     def verify(self) -> None:
         """Raises IntegrityError when the books of memory contradict each other."""
