@@ -56,6 +56,7 @@ REQUESTS = [
     Case("ends unknown", "growing", 2, [ev.RequestFinished(5, "stop", 0)], "no request 5"),
     Case("ends twice", "growing", 5, [ev.RequestFinished(0, "stop", 2)], "is finished | must be running"),
     Case("ends with another count", "growing", 2, [ev.RequestFinished(0, "stop", 2)], "1 tokens | says 2"),
+    Case("ends before its sequences", "sampling", 4, [ev.RequestFinished(0, "stop", 6)], "request 0 ends | [1] go on"),
     Case(
         "counts what was dropped",
         "beams",

@@ -358,6 +358,21 @@ def away() -> Story:
     return story
 
 
+def stranded() -> Story:
+    """A request ends at capacity while it is swapped out: its answers stay, its CPU blocks go."""
+    story = swapping()
+    del story.steps[5:]
+    story.tell(
+        [
+            ev.SequenceFinished(0, "capacity", 2),
+            ev.SequenceFinished(1, "capacity", 2),
+            ev.RequestFinished(0, "capacity", 4),
+        ],
+        parts(1, 1, 10),
+    )
+    return story
+
+
 def beams() -> Story:
     """Section 4.4, Figure 9: fork before free; a hypothesis keeps its text alone, and may be beaten later."""
     story = begin()
@@ -562,6 +577,6 @@ def crowd() -> Story:
 STORIES: dict[str, Callable[[], Story]] = {
     tale.__name__: tale
     for tale in (
-        growing, sampling, prefix, recompute, swapping, away, beams, registered, regions, batch, crowd,
+        growing, sampling, prefix, recompute, swapping, away, stranded, beams, registered, regions, batch, crowd,
     )
 }  # fmt: skip

@@ -95,6 +95,9 @@ def finished(books: Books, e: ev.RequestFinished) -> None:
     outputs = sum(len(books.sequences[number].outputs) for number in remaining)
     if outputs != e.output_tokens:
         raise Impossible(f"request {e.request} has {outputs} tokens in {remaining}, the event says {e.output_tokens}")
+    going = books.live(request)
+    if going:
+        raise Impossible(f"request {e.request} ends, and its sequences {going} go on")
     request.status, request.reason = "finished", e.reason
     _leave_the_cpu(books, request)
 

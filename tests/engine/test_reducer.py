@@ -107,8 +107,9 @@ def test_a_group_swaps_out_and_in() -> None:
     assert ([request.status for request in state.requests], state.cpu_blocks) == (["running", "running"], [])
     assert [(s.table, s.cpu_table) for s in state.sequences] == [([3, 4], []), ([3, 0], []), ([5], [])]
     assert state.blocks == [block(0, 1, 30), block(3, 2, 10, 11), block(4, 1, 20, 21), block(5, 1, 40, 41)]
-    gone = told(STORIES["away"]())
-    assert (gone.cpu_blocks, [sequence.cpu_table for sequence in gone.sequences]) == ([], [[], [], []])
+    for end in ("away", "stranded"):
+        gone = told(STORIES[end]())
+        assert (gone.cpu_blocks, [sequence.cpu_table for sequence in gone.sequences]) == ([], [[], [], []])
 
 
 def test_beams_fork_before_they_free_and_dropped_ones_are_forgotten() -> None:

@@ -12,25 +12,25 @@ function filled() {
 
 test("a position is the number of events that have happened", () => {
   const log = filled();
-  assert.equal(log.end, 16);
+  assert.equal(log.end, 17);
   assert.deepEqual(log.stateAt(0), EMPTY);
   assert.deepEqual(log.stateAt(1).requests.map((r) => r.status), ["waiting"]);
   assert.deepEqual(log.stateAt(3).sequences[0].table, [3]);
-  assert.deepEqual(log.stateAt(16), log.head);
+  assert.deepEqual(log.stateAt(17), log.head);
 });
 
 test("any order of visits gives the same states", () => {
   const log = filled();
-  const forward = Array.from({ length: 17 }, (_, p) => log.stateAt(p));
+  const forward = Array.from({ length: 18 }, (_, p) => log.stateAt(p));
   const other = filled();
-  for (const p of [16, 3, 9, 2, 15, 8, 8, 0, 12]) assert.deepEqual(other.stateAt(p), forward[p], `position ${p}`);
+  for (const p of [17, 3, 9, 2, 15, 8, 8, 0, 12]) assert.deepEqual(other.stateAt(p), forward[p], `position ${p}`);
 });
 
 test("positions outside are clamped, and have the nearest state", () => {
   const log = filled();
   assert.deepEqual(log.stateAt(-5), EMPTY);
   assert.deepEqual(log.stateAt(99), log.head);
-  assert.deepEqual([log.clamp(-1), log.clamp(3.4), log.clamp(99)], [0, 3, 16]);
+  assert.deepEqual([log.clamp(-1), log.clamp(3.4), log.clamp(99)], [0, 3, 17]);
 });
 
 test("the pause of an envelope shows at its end and not before", () => {
@@ -40,8 +40,8 @@ test("the pause of an envelope shows at its end and not before", () => {
 
 test("steps are found from any event of theirs", () => {
   const log = filled();
-  assert.deepEqual([log.nextBoundary(0), log.nextBoundary(1), log.nextBoundary(5), log.nextBoundary(8), log.nextBoundary(16)], [1, 8, 8, 16, 16]);
-  assert.deepEqual([log.previousBoundary(16), log.previousBoundary(9), log.previousBoundary(8), log.previousBoundary(1), log.previousBoundary(0)], [8, 8, 1, 0, 0]);
+  assert.deepEqual([log.nextBoundary(0), log.nextBoundary(1), log.nextBoundary(5), log.nextBoundary(8), log.nextBoundary(17)], [1, 8, 8, 17, 17]);
+  assert.deepEqual([log.previousBoundary(17), log.previousBoundary(9), log.previousBoundary(8), log.previousBoundary(1), log.previousBoundary(0)], [8, 8, 1, 0, 0]);
 });
 
 test("what is missing or here already is said, and changes nothing", () => {
@@ -51,13 +51,13 @@ test("what is missing or here already is said, and changes nothing", () => {
   assert.equal(log.append(step(4, [arrive(1)])), "old");
   assert.equal(log.append({ ...step(5, []), epoch: 1 }), "gap");
   assert.equal(log.head, head);
-  assert.equal(log.end, 16);
+  assert.equal(log.end, 17);
 });
 
 test("an impossible envelope throws and is not kept", () => {
   const log = filled();
   assert.throws(() => log.append(step(5, [arrive(1), arrive(1)])), /request 1 has arrived already/);
-  assert.deepEqual([log.end, log.seq], [16, 4]);
+  assert.deepEqual([log.end, log.seq], [17, 4]);
   assert.equal(log.append(step(5, [arrive(1)])), "added");
 });
 
@@ -96,7 +96,7 @@ test("a recording is read, with a blank last line or without", () => {
   for (const end of ["", "\n"]) {
     const { header, log } = parseRecording(`${lines(HEADER, snapshot(), ...STEPS, closing(4))}${end}`);
     assert.equal(header.label, "test");
-    assert.equal(log.end, 16);
+    assert.equal(log.end, 17);
   }
 });
 

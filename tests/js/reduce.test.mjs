@@ -28,7 +28,7 @@ test("a request ends: its text stays, its blocks are gone", () => {
     step: 2,
     paused: true,
     requests: [requestState(0, "finished", { ...REQUEST, reason: "length" })],
-    sequences: [sequenceState(0, 0, { outputs: [13, 14], texts: [" on", " it"] })],
+    sequences: [sequenceState(0, 0, { outputs: [13, 14], texts: [" on", " it"], finish: "length" })],
   });
 });
 

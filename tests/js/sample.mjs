@@ -51,6 +51,7 @@ export const STEPS = [
   step(4, [
     { type: "slots_written", block: 1, first: 1, count: 1, tokens: [13], texts: [" on"] },
     { type: "token_generated", sequence: 0, token: 14, text: " it", logprob: -0.25 },
+    { type: "sequence_finished", sequence: 0, reason: "length", output_tokens: 2 },
     { type: "request_finished", request: 0, reason: "length", output_tokens: 2 },
     { type: "block_released", block: 1, sequence: 0, refs: 0 },
     { type: "block_freed", block: 1 },

@@ -97,6 +97,8 @@ export function requestFinished(state, event) {
   const outputs = remaining.reduce((sum, n) => sum + (find(state.sequences, sequenceNumber, n)?.outputs.length ?? 0), 0);
   if (outputs !== event.output_tokens)
     throw new ImpossibleEvent(event, `request ${event.request} has ${outputs} tokens in ${shown(remaining)}`);
+  const going = live(state, request).map(sequenceNumber);
+  if (going.length) throw new ImpossibleEvent(event, `its sequences ${shown(going)} go on`);
   return leaveTheCpu(withRequest(state, { ...request, status: "finished", reason: event.reason }), request);
 }
 
@@ -111,7 +113,7 @@ export function requestAborted(state, event) {
 /** @param {ArenaState} state @param {RequestState} request @returns {ArenaState} */
 function leaveTheCpu(state, request) {
   if (request.status !== "swapped") return state;
-  const mine = new Set(live(state, request).flatMap((s) => s.cpu_table));
+  const mine = new Set(state.sequences.filter((s) => s.request === request.request).flatMap((s) => s.cpu_table));
   return {
     ...state,
     cpu_blocks: state.cpu_blocks.filter((b) => !mine.has(b.block)),
