@@ -31,7 +31,7 @@ class BlockPool:
         self._empty = array("i", [0]) * num_blocks
         np.frombuffer(self._empty, np.int32)[:] = np.arange(num_blocks - 1, -1, -1, dtype=np.int32)
         self._cached = FreeList(num_blocks)
-        self._hashes: list[bytes | None] = [None] * num_blocks
+        self._hashes: dict[int, bytes] = {}
         self._blocks: dict[bytes, int] = {}
 
     @property
@@ -114,10 +114,10 @@ class BlockPool:
                 refs[block] = left
                 after.append((block, left))
                 if left == 0:
-                    if hashes[block] is None:
-                        empty.append(block)
-                    else:
+                    if block in hashes:
                         cached.append(block)
+                    else:
+                        empty.append(block)
         finally:
             if cached:
                 self._cached.extend(cached)
@@ -136,8 +136,8 @@ class BlockPool:
             raise self._unknown(block)
         if self.refs[block] == 0:
             raise ValueError(f"block {block} is free and holds nothing to be found again: allocate it first")
-        known = self._hashes[block]
-        if known is not None and known != digest:
+        known = self._hashes.get(block, digest)
+        if known != digest:
             raise ValueError(f"block {block} has the hash {known.hex()} and cannot take {digest.hex()}")
         if self._blocks.setdefault(digest, block) != block:
             return False
@@ -152,7 +152,7 @@ class BlockPool:
         """The hash that ``block`` carries, in use or free."""
         if not 0 <= block < self.num_blocks:
             raise self._unknown(block)
-        return self._hashes[block]
+        return self._hashes.get(block)
 
     def reset_cache(self) -> bool:
         """Forget all hashes; False, with nothing changed, while any block is in use."""
@@ -165,9 +165,7 @@ class BlockPool:
     def _evict(self) -> int:
         """Take the least recently used block with a hash off the free list, and the hash off it."""
         block = self._cached.pop()
-        digest, self._hashes[block] = self._hashes[block], None
-        if digest is None:
-            raise RuntimeError(f"block {block} is among those with a hash and has none")
+        digest = self._hashes.pop(block)
         del self._blocks[digest]
         if self.on_evict is not None:
             self.on_evict(block, digest)
