@@ -111,6 +111,9 @@ class Follower:
         state = self._reducer.state()
         self.states[self._reducer.seq] = msgspec.convert(msgspec.to_builtins(state), ArenaState)
 
+    def say(self, kind: str, **fields: Any) -> None:
+        self._socket.send(json.dumps({"type": kind, "ref": 2, **fields}))
+
     @property
     def latest(self) -> ArenaState:
         if self.failure:

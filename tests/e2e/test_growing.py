@@ -79,6 +79,35 @@ def test_the_steps_of_two_requests_interleave(real, open_figure):
     follower.close()
 
 
+def test_a_request_with_several_samples_has_a_table_for_each(tiny, open_figure):
+    """They share the blocks of their prompt; each has what it has said in blocks of its own."""
+    figure: Figure = open_figure(tiny)
+    follower = Follower(tiny, figure.secret)
+    arena = figure.ask("f.source.client.arena")
+    options = {"n": 3, "temperature": 1, "max_tokens": 9, "ignore_eos": True}
+    follower.say("submit", arena=arena, prompt="Hello there", **options)
+    mine = wait(lambda: next((r for r in follower.latest.requests if r.source == "page"), None), "the request")
+    for step in range(4):
+        before = follower.latest.step
+        follower.say("step", arena=arena)
+        wait(lambda before=before: follower.latest.step > before, f"step {step}")
+    state = follower.latest
+    sequences = [sequence for sequence in state.sequences if sequence.request == mine.request]
+    wait(lambda: figure.end_of(max(follower.states)) is not None, "the page's log")
+    figure.ask(f"f.read({mine.request})")
+    drawn = figure.drawn()
+    filled = {block.block: f"{len(block.tokens)}/4" for block in state.blocks}
+    expected = []
+    for number, sequence in enumerate(sequences, 1):
+        rows = [[str(logical), str(block), filled[block]] for logical, block in enumerate(sequence.table)]
+        expected += [[f"sequence {number}"], *rows]
+    assert (len(sequences), drawn["table"]) == (3, expected)
+    shared = [block.block for block in state.blocks if block.refs == 3]
+    assert len(shared) == 2
+    assert all("3 references" in drawn["memory"][block]["words"] for block in shared)
+    follower.close()
+
+
 def test_pause_really_pauses_the_engine_and_a_step_is_one_step(tiny, open_figure):
     figure: Figure = open_figure(tiny)
     follower = Follower(tiny, figure.secret)
