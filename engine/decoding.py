@@ -137,7 +137,10 @@ class Decoding:
             self.answers.fork(parent, child)
         for sequence in step.dropped:
             self.drop(sequence)
-        self.manager.branch(step.forks, [sequence for sequence in step.dropped if sequence.table.blocks])
+        # Hypotheses have no memory, and some beams have theirs in the CPU pool.
+        self.manager.branch(
+            step.forks, [one for one in step.dropped if one.table.blocks or self.manager.cpu_table(one)]
+        )
         for parent, child, token in step.ended:
             child.finish = cut
             if token is not None:

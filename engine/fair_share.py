@@ -13,7 +13,9 @@ SLOWDOWN = 2.0
 FORGET = 0.98  # weight of the past at each pass: about the last fifty count
 ROWS_PER_BASE = 32.0  # rows that cost as much as an empty pass, until passes have been measured
 BOUNDS = 4.0, 4096.0  # what may be believed of a noisy measurement
-DITHER = 0.75  # every other pass that is kept short is shorter still: passes of one size tell nothing of what a row costs
+DITHER = (
+    0.75  # every other pass that is kept short is shorter still: passes of one size tell nothing of what a row costs
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,8 @@ def verify(manager: PagedManager, living: list[Sequence]) -> None:
 def _verify_pool(manager: PagedManager, occurrences: Counter[int]) -> None:
     pool = manager.pool
     free = pool.free_order()
-    if len(set(free)) != len(free) or len(free) != pool.num_free:
+    listed = set(free)
+    if len(listed) != len(free) or len(free) != pool.num_free:
         raise IntegrityError(f"free list {free} holds a block twice or miscounts ({pool.num_free})")
     if len(free) + len(occurrences) != manager.num_blocks:
         raise IntegrityError(f"{len(free)} free + {len(occurrences)} used blocks, capacity {manager.num_blocks}")
@@ -77,8 +78,8 @@ def _verify_pool(manager: PagedManager, occurrences: Counter[int]) -> None:
         refs, digest = pool.refs[block], pool.hash_of(block)
         if refs != occurrences[block]:
             raise IntegrityError(f"block {block}: reference count {refs}, in tables {occurrences[block]} times")
-        if pool.is_free(block) != (refs == 0):
-            raise IntegrityError(f"block {block}: reference count {refs}, on the free list {pool.is_free(block)}")
+        if (block in listed) != (refs == 0):
+            raise IntegrityError(f"block {block}: reference count {refs}, on the free list {block in listed}")
         if (block in manager.contents.tokens) != (refs > 0 or digest is not None):
             raise IntegrityError(
                 f"block {block}: reference count {refs}, hash {digest!r}, but what it holds says other"

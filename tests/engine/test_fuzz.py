@@ -177,3 +177,16 @@ def test_beams_that_wait_for_memory_that_never_comes_end_as_hypotheses():
     assert rig.arena.requests[beams].reason == "capacity"
     assert [sequence.finish for sequence in rig.arena.requests[beams].sequences] == ["capacity"] * 4
     assert rig.free == 6
+
+
+def test_beams_that_a_registered_prefix_keeps_swapped_out_leave_the_cpu_pool():
+    rig = Rig(10, 4, cpu_blocks=20, prefill_chunk=1, preemption="swap")
+    rig.arena.register_prefix(list(range(24)))
+    rig.step()
+    beams = rig.submit([40, 41, 42, 43], max_tokens=20, n=3, beam_search=True, ignore_eos=True)
+    while not rig.swapped():
+        rig.step()
+    rig.run()
+    assert rig.arena.requests[beams].reason == "capacity"
+    assert rig.arena.manager.cpu_blocks() == []
+    assert rig.free == 4

@@ -13,6 +13,7 @@ from engine.config import EngineConfig
 from engine.messages import (
     AnyCommand,
     AnyReply,
+    Memory,
     OpenArena,
     Output,
     Sampling,
@@ -83,7 +84,7 @@ def story(one: Peer) -> list[bytes]:
     """Two requests in one arena; the log without its times."""
     one.ready()
     one.send(
-        OpenArena(1, "a", 4, 40),
+        OpenArena(1, "a", Memory(4, 40)),
         Submit(2, "a", "hello there", Sampling(max_tokens=12, temperature=0.8, ignore_eos=True), "page", stream=True),
         Submit(3, "a", "and another", Sampling(max_tokens=9, temperature=0.8, ignore_eos=True), "page"),
     )
@@ -127,7 +128,7 @@ def test_a_closed_pipe_and_a_shutdown_end_it(peer):
 
 def test_commands_sent_while_it_loads_are_answered_when_it_is_ready(peer):
     one = peer()
-    one.send(OpenArena(1, "a", 4, 8), Submit(2, "a", "hi", Sampling(max_tokens=2), "page"))
+    one.send(OpenArena(1, "a", Memory(4, 8)), Submit(2, "a", "hi", Sampling(max_tokens=2), "page"))
     heard = one.until(Submitted)
     assert heard[-1] == Submitted(2, "a", 0, 2)
 
