@@ -322,6 +322,5 @@ class Arena:
         self.manager.end(request)
         ended = [number for number, other in self.requests.items() if other.ended]
         for number in ended[:-KEPT_ENDED]:
-            sequences = self.requests[number].sequences
-            if not any(self.manager.table(one) for one in sequences):
+            if not self.manager.holds(self.requests[number]):
                 del self.requests[number]

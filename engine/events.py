@@ -4,8 +4,9 @@ Within a step events come in this order: preempted with what it lets go of, swap
 prefix_hit or region_reserved; block_allocated, block_shared and the block_released of copy-on-write; block_copied;
 slots_written (after the forward pass) and block_cached; sequence_forked with block_shared, token_generated,
 sequence_finished, request_finished, block_released and block_freed; step_completed. What happens between two steps (a
-request arriving, an abort) travels in an envelope of its own. A reducer applies event by event; the invariants of memory
-hold at the end of each envelope.
+request arriving, an abort) travels in an envelope of its own, but for the requests of an opening scene: they arrive behind
+the step_completed that they waited for. A reducer applies event by event; the invariants of memory hold at the end of each
+envelope.
 
 Requests and sequences are numbered from 0 within their arena; blocks too; slots within their block. Where memory is
 contiguous a *block* is a whole region, and its number is the slot it begins at.

@@ -87,6 +87,9 @@ class MemoryManager(Protocol):
     def end(self, request: Request) -> None:
         """The request is over and its sequences are freed: let go of what is the request's own."""
 
+    def holds(self, request: Request) -> bool:
+        """Whether a request, perhaps one that has ended, still has memory of its own."""
+
     def can_swap_out(self, request: Request) -> bool:
         """Whether the CPU pool has room for what the request's live sequences hold. Mutates nothing."""
 

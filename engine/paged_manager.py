@@ -176,6 +176,9 @@ class PagedManager:
     def end(self, request: Request) -> None:
         """Nothing is the request's own: blocks belong to sequences."""
 
+    def holds(self, request: Request) -> bool:
+        return any(sequence.table.blocks for sequence in request.sequences)
+
     def register_prefix(self, sequence: Sequence) -> None:
         """Keep the blocks of ``sequence`` for requests that begin with its tokens, until it is freed."""
         self.prefixes.add(sequence)

@@ -225,6 +225,9 @@ class RegionManager:
             self.contents.clear(region.start)
             self._emit(RegionFreed(request.number, region.start, region.size))
 
+    def holds(self, request: Request) -> bool:
+        return request in self.regions
+
     def can_swap_out(self, request: Request) -> bool:
         return False
 
