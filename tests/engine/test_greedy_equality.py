@@ -84,6 +84,7 @@ MEMORIES = ("ample", "recompute", "swap")
 CELLS = list(itertools.product(BATCHES, CACHES, CHUNKS, MEMORIES))
 FAST = CELLS[:: len(CELLS) // 9 + 1]  # a few of every kind; all of them run among the slow tests
 MATRIX_OUTPUTS = 9
+WIDEST = 16
 
 
 @pytest.fixture(scope="module")
@@ -125,10 +126,13 @@ def check_cell(
     """Run ``asked`` in one arena as the cell says, and compare with the judge's answers."""
     outputs = len(expected[0])
     needs = [-(-(len(prompt) + outputs) // size) for prompt in asked]
-    disturbed = memory != "ample" and batch == 1
+    # Requests that run alone, or grow slowly, press nobody out of memory: something more urgent then does.
+    disturbed = memory != "ample" and (batch == 1 or chunk == 1)
     ample = sum(needs) + max(needs) + 1
     blocks = ample if memory == "ample" else max(max(needs) + 2, sum(sorted(needs)[-batch:]) * 6 // 10)
-    run = Run(model, vocabulary, slots=(ample + 8) * size, cpu_slots=ample * size, max_sequences=batch + disturbed)
+    run = Run(
+        model, vocabulary, slots=(ample + 8) * size, cpu_slots=ample * size, max_sequences=batch + WIDEST * disturbed
+    )
     options = {"prefix_cache": cache != "no cache", "prefill_chunk": chunk, "preemption": memory}
     options |= {"preemption": "auto"} if memory == "ample" else {}
     run.open("a", blocks, size, cpu_blocks=ample if memory == "swap" else 0, **options)
@@ -139,7 +143,7 @@ def check_cell(
     first = run.engine.places["a"].arena._arrived
     for prompt in asked:
         run.submit("a", prompt, max_tokens=outputs, ignore_eos=True)
-        if disturbed:
+        if disturbed and (batch == 1 or prompt is asked[-1]):
             disturb(run, blocks, size)
     run.drain()
     states = run.engine.places["a"].arena.requests
@@ -161,11 +165,11 @@ def check_cell(
 
 
 def disturb(run: Run, blocks: int, size: int) -> None:
-    """Let the running request decode a little, then something more urgent grow until it needs all of the memory."""
+    """Let something run until it decodes, then a more urgent group grow until it needs (nearly) all of the memory."""
     arena = run.engine.places["a"].arena
-    running = arena.scheduler
-    while len(running.running) < 1 or running.running[0].live[0].pending > 1 or not running.running[0].live[0].outputs:
+    while not any(sequence.outputs for request in arena.scheduler.running for sequence in request.live):
         run.step()
-    prompt = [5] * (arena.manager.num_free * size - size + 1)
-    run.submit("a", prompt, max_tokens=blocks * size - len(prompt) + 1, ignore_eos=True, priority=-1)
+    width = min(range(4, min(WIDEST, blocks // 2) + 1), key=lambda width: (blocks % width, -width))
+    outputs = blocks // width * size
+    run.submit("a", [5], max_tokens=outputs, n=width, temperature=1.0, ignore_eos=True, priority=-1)
     run.drain()
