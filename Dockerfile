@@ -20,7 +20,8 @@ ENV PAGED_CACHE=/var/cache/paged PIP_NO_CACHE_DIR=1
 COPY Makefile constraints.txt pyproject.toml README.md LICENSE ./
 RUN make install TORCH_BUILD=$DEVICE
 # The conversion needs these alone; a change elsewhere does not repeat it.
-COPY engine/__init__.py engine/config.py engine/model_store.py engine/gguf_conversion.py engine/
+COPY engine/__init__.py engine/config.py engine/
+COPY engine/model/__init__.py engine/model/model_store.py engine/model/gguf_conversion.py engine/model/
 RUN make model TORCH_BUILD=$DEVICE
 COPY app app
 COPY engine engine

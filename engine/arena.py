@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from engine.answers import Answers
 from engine.arena_state import describe
-from engine.block_table import BlockTable
-from engine.decoding import Decoding
+from engine.decoding.answers import Answers
+from engine.decoding.decoding import Decoding
+from engine.decoding.sampling import Picked
+from engine.decoding.text import Vocabulary
 from engine.events import (
     ArenaState,
     Partition,
@@ -23,14 +24,13 @@ from engine.events import (
     StepTimes,
 )
 from engine.log import EventLog
-from engine.managers import build
+from engine.memory.block_table import BlockTable
+from engine.memory.managers import build
+from engine.memory.paged_manager import PagedManager
 from engine.messages import Echo, Memory, Output, Sampling, TokenLogprob
-from engine.paged_manager import PagedManager
-from engine.sampling import Picked
 from engine.scheduler import Chunk, Plan, Scheduler
 from engine.sequence import Request, Sequence, Status
 from engine.submission import Limits, Refused, check_request
-from engine.text import Vocabulary
 
 KEPT_ENDED = 64
 

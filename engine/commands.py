@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import singledispatchmethod
 
 from engine.engine import Engine, Place
+from engine.memory.paged_manager import PagedManager
+from engine.memory.slot_ranges import CacheFull
 from engine.messages import (
     Abort,
     AnyCommand,
@@ -31,8 +33,6 @@ from engine.messages import (
     Submitted,
     TakeSnapshot,
 )
-from engine.paged_manager import PagedManager
-from engine.slot_ranges import CacheFull
 from engine.submission import Refused
 
 log = logging.getLogger(__name__)

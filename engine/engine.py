@@ -8,20 +8,21 @@ from dataclasses import dataclass, field
 
 import torch
 
-from engine import managers, step_inputs
 from engine.arena import Arena
-from engine.decoding import Decoding
+from engine.decoding.decoding import Decoding
+from engine.decoding.text import Vocabulary
 from engine.events import StepTimes
 from engine.fair_share import FairShare
 from engine.log import EventLog
-from engine.memory_manager import Move
+from engine.memory import managers
+from engine.memory.memory_manager import Move
+from engine.memory.slot_ranges import SlotRanges
 from engine.messages import OpenArena
-from engine.model_runner import ModelRunner
+from engine.model import step_inputs
+from engine.model.model_runner import ModelRunner
+from engine.model.step_results import read
 from engine.scene import SCENES, Scene
-from engine.slot_ranges import SlotRanges
-from engine.step_results import read
 from engine.submission import Limits
-from engine.text import Vocabulary
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from engine.events import Snapshot, Step
 
 
 class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How to choose tokens and when to stop; ``engine.sampling.check`` has the ranges.
+    """How to choose tokens and when to stop; ``engine.decoding.sampling.check`` has the ranges.
 
     ``temperature`` 0 is greedy. ``seed`` None: drawn by the engine. ``n`` samples are answered, the likeliest of
     ``best_of`` (0: as many as ``n``). ``logprobs``: None for none, k for those of the sampled and of the k likeliest tokens.

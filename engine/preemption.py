@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import takewhile
 
 from engine.events import Preempted
-from engine.memory_manager import Emit, MemoryManager
+from engine.memory.memory_manager import Emit, MemoryManager
 from engine.sequence import Request, Status
 
 MODES = ("auto", "recompute", "swap")

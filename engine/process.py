@@ -65,7 +65,7 @@ def load_engine(pipe: Pipe, config: EngineConfig, verify: bool) -> tuple[Engine,
     # Imported here: it takes seconds, and the page should say so meanwhile.
     from engine.commands import Commands
     from engine.engine import Engine
-    from engine.model_loader import load
+    from engine.model.model_loader import load
     from engine.submission import Limits
 
     loaded = load(config, lambda stage, progress: pipe.send(Status("loading", stage, round(0.1 + 0.9 * progress, 3))))

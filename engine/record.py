@@ -31,7 +31,7 @@ from engine.messages import (
     Submit,
     TakeSnapshot,
 )
-from engine.model_loader import Loaded, load
+from engine.model.model_loader import Loaded, load
 from engine.submission import Limits
 
 ARENA = "recording"

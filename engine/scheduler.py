@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from engine.events import RequestAdmitted
 from engine.fair_share import Demand
-from engine.memory_manager import Emit, MemoryManager
+from engine.memory.memory_manager import Emit, MemoryManager
 from engine.preemption import choose, preempt
 from engine.sequence import Request, Sequence, Status
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from engine.block_table import BlockTable
+from engine.memory.block_table import BlockTable
 from engine.messages import Sampling
 
 if TYPE_CHECKING:
-    from engine.beam_group import BeamGroup
+    from engine.decoding.beam_group import BeamGroup
 
 
 class Status(StrEnum):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.memory_manager import MemoryManager
-from engine.sampling import check
+from engine.decoding.sampling import check
+from engine.memory.memory_manager import MemoryManager
 from engine.sequence import Request
 
 

@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from app.settings import Settings
-from engine import model_store
+from engine.model import model_store
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -90,12 +90,16 @@ def test_the_image_and_the_wheel_hold_every_package() -> None:
 
 
 def test_the_image_converts_the_model_with_all_that_the_conversion_imports() -> None:
-    line = next(text for text in (ROOT / "Dockerfile").read_text().splitlines() if "engine/model_store.py" in text)
-    seen = {"engine/__init__.py"}
-    waiting = ["engine/model_store.py"]
+    lines = (ROOT / "Dockerfile").read_text().splitlines()
+    before = lines[: next(at for at, text in enumerate(lines) if "make model" in text)]
+    copied = [
+        part for text in before if text.startswith("COPY engine/") for part in text.split() if part.endswith(".py")
+    ]
+    seen = {"engine/__init__.py", "engine/model/__init__.py"}
+    waiting = ["engine/model/model_store.py"]
     while waiting:
         name = waiting.pop()
         seen.add(name)
-        taken = re.findall(r"^ *from engine\.(\w+) import", (ROOT / name).read_text(), re.MULTILINE)
-        waiting += [path for path in (f"engine/{module}.py" for module in taken) if path not in seen]
-    assert sorted(seen) == sorted(part for part in line.split() if part.endswith(".py"))
+        taken = re.findall(r"^ *from engine\.([\w.]+) import", (ROOT / name).read_text(), re.MULTILINE)
+        waiting += [path for path in (f"engine/{module.replace('.', '/')}.py" for module in taken) if path not in seen]
+    assert sorted(seen) == sorted(copied)

@@ -30,8 +30,8 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from engine.block_pool import BlockPool
-from engine.prefix_cache import block_hashes, match
+from engine.memory.block_pool import BlockPool
+from engine.memory.prefix_cache import block_hashes, match
 
 SMALL, LARGE = 1_000, 1_000_000
 BATCH, BLOCK_SIZE, ROUNDS = 64, 16, 9

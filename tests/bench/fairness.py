@@ -15,7 +15,7 @@ from engine.commands import Commands
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.messages import Memory, OpenArena, Sampling, Submit
-from engine.model_loader import load
+from engine.model.model_loader import load
 from engine.submission import Limits
 
 PROMPTS, LENGTH = 100, 1000

@@ -16,7 +16,7 @@ from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.events import StepCompleted
 from engine.messages import AnyReply, Memory, OpenArena, Sampling, Stepped, Submit
-from engine.model_loader import load
+from engine.model.model_loader import load
 from engine.submission import Limits
 from engine.wire import encode
 

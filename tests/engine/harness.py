@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 
 from engine.arena import Arena
+from engine.decoding.sampling import Picked
 from engine.events import AnyEvent, Step, StepTimes
 from engine.log import EventLog
-from engine.memory_manager import Moves
+from engine.memory.memory_manager import Moves
 from engine.messages import Memory, Sampling
 from engine.reducer import Reducer
-from engine.sampling import Picked
 from engine.scheduler import Chunk
 from engine.submission import Limits
 

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import torch
 
-from engine import attention_hook
 from engine.commands import Commands
 from engine.engine import Engine
 from engine.events import AnyEvent, ArenaState, Partition, Snapshot, Step
@@ -24,7 +23,8 @@ from engine.messages import (
     Submit,
     TakeSnapshot,
 )
-from engine.model_runner import ModelRunner
+from engine.model import attention_hook
+from engine.model.model_runner import ModelRunner
 from engine.reducer import Reducer
 from engine.submission import Limits
 from kernels.dispatch import select_backend

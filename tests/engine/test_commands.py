@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from engine.decoding.text import Vocabulary
 from engine.events import RequestAborted
 from engine.messages import (
     Abort,
@@ -29,8 +30,7 @@ from engine.messages import (
     Submitted,
     TakeSnapshot,
 )
-from engine.text import Vocabulary
-from engine.tiny_model import build as build_tiny
+from engine.model.tiny_model import build as build_tiny
 from tests.engine.runs import Run
 from tests.engine.tiny_configs import build
 

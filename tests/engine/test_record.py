@@ -17,7 +17,7 @@ from engine import record
 from engine.config import EngineConfig
 from engine.events import BlockCached, BlockCopied, RegionReserved, SequenceFinished, Step, SwappedIn
 from engine.messages import Memory, Sampling
-from engine.model_loader import Loaded, load
+from engine.model.model_loader import Loaded, load
 from engine.record import Recording, Untellable
 from engine.replay import replay
 from engine.trace import Reader

@@ -7,8 +7,8 @@ import copy
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from engine.model_store import ensure_default_model
-from engine.text import Vocabulary
+from engine.decoding.text import Vocabulary
+from engine.model.model_store import ensure_default_model
 from tests.engine.runs import Judge, Run
 from tests.engine.test_greedy_equality import check_cell
 

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from engine import attention_hook
 from engine.commands import Commands
 from engine.engine import Engine
 from engine.events import StepCompleted
 from engine.messages import Memory, OpenArena, Sampling, Stepped, Submit
-from engine.model_runner import ModelRunner
+from engine.model import attention_hook
+from engine.model.model_runner import ModelRunner
 from engine.submission import Limits
 from kernels.dispatch import select_backend
 from tests.engine.harness import Letters

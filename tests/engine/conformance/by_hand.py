@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.block_table import BlockTable
 from engine.events import AnyEvent
+from engine.memory.block_table import BlockTable
+from engine.memory.paged_manager import PagedManager
 from engine.messages import Memory, Sampling
-from engine.paged_manager import PagedManager
 from engine.sequence import Request, Sequence
 
 

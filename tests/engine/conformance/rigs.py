@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from engine.sampling import Picked
+from engine.decoding.sampling import Picked
 from engine.scheduler import Chunk
 from tests.engine.harness import Rig, Token
 

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from engine.block_table import blocks_for
 from engine.events import BlockAllocated, BlockCopied, BlockFreed, BlockReleased, BlockShared, SlotsWritten
+from engine.memory.block_table import blocks_for
 from tests.engine.conformance.by_hand import Hand
 from tests.engine.harness import Rig
 

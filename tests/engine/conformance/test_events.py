@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from engine.events import BlockCached, BlockEvicted, PrefixHit
+from engine.memory.prefix_cache import block_hashes
 from engine.messages import Sampling
-from engine.prefix_cache import block_hashes
-from engine.tiny_model import build
+from engine.model.tiny_model import build
 from tests.engine.conformance.ledger import Ledger
 from tests.engine.conformance.rigs import busy
 from tests.engine.harness import Rig

@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 
 from engine.events import Preempted, PrefixHit, RequestAborted, RequestFinished, SlotsWritten, SwappedOut
-from engine.prefix_cache import block_hashes
+from engine.memory.prefix_cache import block_hashes
 from tests.engine.conformance.rigs import busy
 from tests.engine.harness import Rig
 

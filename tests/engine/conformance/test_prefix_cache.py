@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.events import BlockAllocated, BlockEvicted, PrefixHit
-from engine.prefix_cache import block_hashes, match
+from engine.memory.prefix_cache import block_hashes, match
 from tests.engine.conformance.rigs import COMMON
 from tests.engine.harness import Rig
 
