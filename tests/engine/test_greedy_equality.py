@@ -169,7 +169,7 @@ def disturb(run: Run, blocks: int, size: int) -> None:
     arena = run.engine.places["a"].arena
     while not any(sequence.outputs for request in arena.scheduler.running for sequence in request.live):
         run.step()
-    width = min(range(4, min(WIDEST, blocks // 2) + 1), key=lambda width: (blocks % width, -width))
+    width = min(range(2, max(2, min(WIDEST, blocks // 2)) + 1), key=lambda width: (blocks % width, -width))
     outputs = blocks // width * size
     run.submit("a", [5], max_tokens=outputs, n=width, temperature=1.0, ignore_eos=True, priority=-1)
     run.drain()

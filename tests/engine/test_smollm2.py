@@ -96,7 +96,7 @@ CELL_OUTPUTS = 8
 
 @pytest.mark.parametrize(("batch", "cache", "chunk", "memory"), TWELVE)
 def test_twelve_cells_of_the_matrix(model, vocabulary, judge, expected, batch, cache, chunk, memory):
-    count = {1: 2, 8: 8, 20: 20}[batch]
+    count = {1: 3, 8: 8, 20: 20}[batch]
     asked = [vocabulary.encode(prompt) for prompt in PROMPTS[:count]]
     answers = [answer[:CELL_OUTPUTS] for answer in expected[:count]]
     check_cell(model, judge, asked, answers, batch, cache, chunk, memory, size=4, vocabulary=vocabulary)
