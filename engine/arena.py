@@ -112,7 +112,7 @@ class Arena:
         if sequence is None or sequence.request.status is not Status.RUNNING or not sequence.decodes:
             raise Refused("not_running", "sequence", f"sequence {number} does not decode now: fork one that does")
         request = sequence.request
-        if request.beams is not None or request.ranked or not isinstance(self.manager, PagedManager):
+        if request.ranked or not isinstance(self.manager, PagedManager):
             raise Refused("unsupported", "sequence", "only samples of requests in paged memory can be forked by hand")
         if sum(len(other.live) for other in self.scheduler.running) >= self._limits.max_sequences:
             most = self._limits.max_sequences
@@ -221,7 +221,15 @@ class Arena:
         return self.log.snapshot(now, self.state())
 
     def state(self) -> ArenaState:
-        return describe(self)
+        return describe(
+            self.requests.values(),
+            self.memory,
+            self.manager,
+            self.vocabulary,
+            self.partition(),
+            step=self.steps,
+            paused=self.paused,
+        )
 
     def partition(self) -> Partition:
         # Of the many that have ended only those that still hold memory count.
@@ -287,7 +295,7 @@ class Arena:
         for sequence in sequences if request.admitted else ():
             self.log.emit(SequenceFinished(sequence.number, sequence.finish, len(sequence.outputs)))
         best = self.decoding.ranking(request) if request.ranked else []
-        if request.beams is not None:
+        if request.sampling.beam_search and request.admitted:
             for sequence in [one for one in request.sequences if one not in best]:
                 self.decoding.drop(sequence)
         if best:
@@ -319,6 +327,7 @@ class Arena:
         for sequence in request.sequences:
             self.answers.forget(sequence)
             self.manager.free(sequence)
+        self.decoding.forget(request)
         self.manager.end(request)
         ended = [number for number, other in self.requests.items() if other.ended]
         for number in ended[:-KEPT_ENDED]:

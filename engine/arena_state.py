@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-from engine.events import ArenaState, RequestState, SequenceState
+from engine.decoding.text import Vocabulary
+from engine.events import ArenaState, Partition, RequestState, SequenceState
+from engine.memory.memory_manager import MemoryManager
+from engine.messages import Memory
 from engine.sequence import Request, Sequence
 
-if TYPE_CHECKING:
-    from engine.arena import Arena
 
-
-def describe(arena: Arena) -> ArenaState:
+def describe(
+    requests: Iterable[Request],
+    memory: Memory,
+    manager: MemoryManager,
+    vocabulary: Vocabulary,
+    partition: Partition,
+    step: int,
+    paused: bool,
+) -> ArenaState:
     """Everything that events tell, as it is now."""
-    memory, manager = arena.memory, arena.manager
-    requests = sorted(arena.requests.values(), key=lambda request: request.number)
+    requests = sorted(requests, key=lambda request: request.number)
     known = [sequence for request in requests if request.admitted for sequence in request.sequences]
     return ArenaState(
         manager=manager.name,
         block_size=memory.block_size,
         num_blocks=memory.num_blocks,
-        step=arena.steps,
-        paused=arena.paused,
+        step=step,
+        paused=paused,
         requests=[_request(request) for request in requests],
-        sequences=[_sequence(arena, sequence) for sequence in sorted(known, key=lambda one: one.number)],
+        sequences=[_sequence(one, manager, vocabulary) for one in sorted(known, key=lambda one: one.number)],
         blocks=manager.blocks(),
-        partition=arena.partition(),
+        partition=partition,
         num_cpu_blocks=memory.cpu_blocks,
         cpu_blocks=manager.cpu_blocks(),
     )
@@ -46,13 +53,13 @@ def _request(request: Request) -> RequestState:
     )
 
 
-def _sequence(arena: Arena, sequence: Sequence) -> SequenceState:
+def _sequence(sequence: Sequence, manager: MemoryManager, vocabulary: Vocabulary) -> SequenceState:
     return SequenceState(
         sequence=sequence.number,
         request=sequence.request.number,
-        table=arena.manager.table(sequence),
+        table=manager.table(sequence),
         outputs=sequence.outputs,
-        texts=arena.vocabulary.texts(sequence.outputs),
+        texts=vocabulary.texts(sequence.outputs),
         finish=sequence.finish,
-        cpu_table=arena.manager.cpu_table(sequence),
+        cpu_table=manager.cpu_table(sequence),
     )

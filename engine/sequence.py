@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from engine.memory.block_table import BlockTable
 from engine.messages import Sampling
-
-if TYPE_CHECKING:
-    from engine.decoding.beam_group import BeamGroup
 
 
 class Status(StrEnum):
@@ -90,7 +86,6 @@ class Request:
     trunk: int = 0
     branched: bool = False
     registers: bool = False
-    beams: BeamGroup | None = None
     sequences: list[Sequence] = field(default_factory=list)
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from engine.decoding.answers import Answers
 from engine.decoding.beam_group import BeamGroup, Branching
@@ -17,7 +17,8 @@ from engine.sequence import Request, Sequence
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """Applies picks to sequences. ``new`` makes a further sequence of a request, with what its parent has."""
+    """Applies picks to sequences. ``new`` makes a further sequence of a request, with what its parent has. ``beams``: the
+    searches that are under way."""
 
     manager: MemoryManager
     answers: Answers
@@ -25,13 +26,14 @@ class Decoding:
     eos: frozenset[int]
     emit: Emit
     new: Callable[[Sequence], Sequence]
+    beams: dict[Request, BeamGroup] = field(default_factory=dict)
 
     def row(self, sequence: Sequence) -> Row:
         """What to pick for a sequence whose last known token is run in this step."""
         request = sequence.request
         if request.sampling.beam_search:
-            if request.beams is None:
-                request.beams = BeamGroup(request, self._stop_ids(request))
+            if request not in self.beams:
+                self.beams[request] = BeamGroup(request, self._stop_ids(request))
             samples: tuple[int, ...] = ()
         elif request.branched:
             samples = (sequence.sample,)
@@ -45,13 +47,13 @@ class Decoding:
             prompt=sequence.tokens[: request.prompt_tokens],
             outputs=sequence.outputs,
             stop_ids=self._stop_ids(request),
-            candidates=request.beams.search.candidates if request.beams else 0,
+            candidates=self.beams[request].search.candidates if request in self.beams else 0,
         )
 
     def apply(self, request: Request, picks: dict[Sequence, Picked]) -> list[Sequence]:
         """Go on with the picks of all sequences of ``request`` that ran; returns those that have ended with it."""
-        if request.beams is not None:
-            return self._beams(request, request.beams, picks)
+        if request in self.beams:
+            return self._beams(request, self.beams[request], picks)
         ended: list[Sequence] = []
         for sequence, picked in picks.items():
             siblings = [sequence]
@@ -65,8 +67,8 @@ class Decoding:
 
     def close(self, request: Request, reason: str) -> list[Sequence]:
         """End all sequences where they are; returns those that the request now consists of and that end with it."""
-        if request.beams is not None:
-            self._settle(request, request.beams.close(self.new), {}, reason)
+        if request in self.beams:
+            self._settle(request, self.beams[request].close(self.new), {}, reason)
             return []
         for sequence in request.live:
             sequence.finish = reason
@@ -76,10 +78,14 @@ class Decoding:
         """The answers of a request whose sequences compete, best first: by the score of their hypotheses, or else by the
         mean log probability of their tokens."""
         count = request.sampling.n
-        if request.beams is not None:
-            return [sequence for sequence, _ in request.beams.answers(count)]
+        if request in self.beams:
+            return [sequence for sequence, _ in self.beams[request].answers(count)]
         told = [sequence for sequence in request.sequences if sequence.outputs]
         return sorted(told, key=lambda sequence: -sequence.logprob / len(sequence.outputs))[:count]
+
+    def forget(self, request: Request) -> None:
+        """The request is over."""
+        self.beams.pop(request, None)
 
     def _stop_ids(self, request: Request) -> frozenset[int]:
         sampling = request.sampling

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
 from engine.events import Partition
+from engine.memory.block_contents import BlockContents
+from engine.memory.block_pool import BlockPool
 from engine.memory.block_table import blocks_for
 from engine.memory.memory_manager import IntegrityError
 from engine.memory.prefix_cache import block_hashes
+from engine.memory.swap_space import SwapSpace
 from engine.sequence import Sequence
 
-if TYPE_CHECKING:
-    from engine.memory.paged_manager import PagedManager
+
+class PagedBooks(Protocol):
+    """What the manager of paged memory keeps; see ``PagedManager``."""
+
+    pool: BlockPool
+    contents: BlockContents
+    swap_space: SwapSpace
+    block_size: int
+
+    @property
+    def capacity(self) -> int: ...
 
 
-def partition(manager: PagedManager, living: list[Sequence], starved: bool) -> Partition:
+def partition(manager: PagedBooks, living: list[Sequence], starved: bool) -> Partition:
     """Capacity by use, block by block: a shared block counts once."""
     owners: dict[int, list[tuple[Sequence, int]]] = defaultdict(list)
     for sequence in living:
@@ -34,7 +46,7 @@ def partition(manager: PagedManager, living: list[Sequence], starved: bool) -> P
             final = max(slots for slots in future if slots is not None)
             reserved += max(0, final - filled)
             internal += manager.block_size - max(final, filled)
-    unallocated = manager.num_free * manager.block_size
+    unallocated = manager.pool.num_free * manager.block_size
     cached = sum(manager.contents.count(block) for block in manager.contents.tokens if not manager.pool.refs[block])
     return Partition(
         token_states=token_states,
@@ -54,7 +66,7 @@ def _future(sequence: Sequence, logical: int) -> int | None:
     return None if slots is None else max(0, min(size, slots - logical * size))
 
 
-def verify(manager: PagedManager, living: list[Sequence]) -> None:
+def verify(manager: PagedBooks, living: list[Sequence]) -> None:
     """Raises IntegrityError where pool, tables, contents and hashes contradict each other."""
     parts = partition(manager, living, starved=False)
     if sum(msgspec.structs.astuple(parts)[:-1]) != manager.capacity:
@@ -66,15 +78,15 @@ def verify(manager: PagedManager, living: list[Sequence]) -> None:
     _verify_swap_space(manager, living)
 
 
-def _verify_pool(manager: PagedManager, occurrences: Counter[int]) -> None:
+def _verify_pool(manager: PagedBooks, occurrences: Counter[int]) -> None:
     pool = manager.pool
     free = pool.free_order()
     listed = set(free)
     if len(listed) != len(free) or len(free) != pool.num_free:
         raise IntegrityError(f"free list {free} holds a block twice or miscounts ({pool.num_free})")
-    if len(free) + len(occurrences) != manager.num_blocks:
-        raise IntegrityError(f"{len(free)} free + {len(occurrences)} used blocks, capacity {manager.num_blocks}")
-    for block in range(manager.num_blocks):
+    if len(free) + len(occurrences) != manager.pool.num_blocks:
+        raise IntegrityError(f"{len(free)} free + {len(occurrences)} used blocks, capacity {manager.pool.num_blocks}")
+    for block in range(manager.pool.num_blocks):
         refs, digest = pool.refs[block], pool.hash_of(block)
         if refs != occurrences[block]:
             raise IntegrityError(f"block {block}: reference count {refs}, in tables {occurrences[block]} times")
@@ -91,7 +103,7 @@ def _verify_pool(manager: PagedManager, occurrences: Counter[int]) -> None:
                 raise IntegrityError(f"block {block}: its hash leads to block {pool.lookup(digest)}")
 
 
-def _verify_sequence(manager: PagedManager, sequence: Sequence) -> None:
+def _verify_sequence(manager: PagedBooks, sequence: Sequence) -> None:
     table = sequence.table
     where = f"sequence {sequence.number}"
     if sequence in manager.swap_space.tables:
@@ -112,7 +124,7 @@ def _verify_sequence(manager: PagedManager, sequence: Sequence) -> None:
             raise IntegrityError(f"{where}: block {block} is known by another hash than that of what it holds")
 
 
-def _verify_swap_space(manager: PagedManager, living: list[Sequence]) -> None:
+def _verify_swap_space(manager: PagedBooks, living: list[Sequence]) -> None:
     space = manager.swap_space
     strangers = set(space.tables) - set(living)
     if strangers:

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
 from engine.events import Partition
+from engine.memory.block_contents import BlockContents
+from engine.memory.buddy_allocator import BuddyAllocator
 from engine.memory.memory_manager import IntegrityError
-from engine.sequence import Sequence
-
-if TYPE_CHECKING:
-    from engine.memory.region_manager import RegionManager
+from engine.memory.region import Region
+from engine.sequence import Request, Sequence
 
 
-def partition(manager: RegionManager, living: list[Sequence], starved: bool) -> Partition:
+class RegionBooks(Protocol):
+    """What a manager of regions keeps; see ``RegionManager``."""
+
+    buddies: BuddyAllocator
+    contents: BlockContents
+    regions: dict[Request, list[Region]]
+    given: dict[Sequence, Region]
+    copies: dict[int, tuple[int, int]]
+
+    @property
+    def capacity(self) -> int: ...
+
+
+def partition(manager: RegionBooks, living: list[Sequence], starved: bool) -> Partition:
     """Capacity by use: what is written from the regions' contents, what is not from the sequences' tables, what is
     rounded up and what is free from the allocator's lists.
 
@@ -55,7 +68,7 @@ def partition(manager: RegionManager, living: list[Sequence], starved: bool) -> 
     )
 
 
-def verify(manager: RegionManager, living: list[Sequence]) -> None:
+def verify(manager: RegionBooks, living: list[Sequence]) -> None:
     """Raises IntegrityError where allocator, regions, tables and contents contradict each other."""
     _verify_allocator(manager)
     holders = {region.start: region.sequence for regions in manager.regions.values() for region in regions}
@@ -74,7 +87,7 @@ def verify(manager: RegionManager, living: list[Sequence]) -> None:
         raise IntegrityError(f"the parts of memory {parts} do not add up to its capacity of {manager.capacity} slots")
 
 
-def _verify_allocator(manager: RegionManager) -> None:
+def _verify_allocator(manager: RegionBooks) -> None:
     used, gaps = manager.buddies.used(), manager.buddies.gaps()
     reserved = {region.start: region.size for regions in manager.regions.values() for region in regions}
     if used != reserved:
@@ -96,7 +109,7 @@ def _verify_allocator(manager: RegionManager) -> None:
         )
 
 
-def _verify_sequence(manager: RegionManager, sequence: Sequence) -> None:
+def _verify_sequence(manager: RegionBooks, sequence: Sequence) -> None:
     region, table = manager.given[sequence], sequence.table
     where = f"sequence {sequence.number}"
     expected = (region.size, [0], region.start)

@@ -8,7 +8,6 @@ requests whole: the region of a finished sample is internal waste until its sibl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from engine.events import (
     BlockAllocated,
@@ -25,6 +24,7 @@ from engine.memory import region_audit
 from engine.memory.block_contents import BlockContents
 from engine.memory.buddy_allocator import BuddyAllocator, NoRegion
 from engine.memory.memory_manager import Emit, Moves, Write
+from engine.memory.region import Region
 from engine.sequence import Request, Sequence
 
 
@@ -48,19 +48,6 @@ RESERVATIONS: dict[str, Callable[[Request, int], int]] = {
 }
 """Slots that a manager reserves for a sequence: the most it may have; its prompt and the next power of two of its output;
 those that it will really write (``max_tokens`` being its true length where ``ignore_eos`` is set)."""
-
-
-@dataclass(slots=True, eq=False)
-class Region:
-    """``size`` slots from ``start`` on, ``needed`` of them asked for. ``sequence``: who has it, None for a spare one.
-    ``spent``: who had it has ended, and the request has no use for it any more."""
-
-    start: int
-    size: int
-    needed: int
-    request: Request
-    sequence: Sequence | None = None
-    spent: bool = False
 
 
 class RegionManager:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from engine.events import BlockCopied, Preempted, SwappedIn
+from engine.sequence import Sequence
 from tests.engine.runs import Run
 from tests.engine.test_greedy_equality import prompts
 from tests.engine.tiny_configs import build
@@ -28,10 +29,15 @@ def model() -> Any:
     return build("llama", 3)
 
 
-def answers(run: Run, request: int) -> list[list[int]]:
-    """Best first."""
-    arena = run.engine.places["a"].arena
-    return [sequence.outputs for sequence in arena.decoding.ranking(arena.requests[request])]
+def listen(run: Run) -> dict[int, list[list[int]]]:
+    """The answers of each request, best first, as they are told."""
+    answers: dict[int, list[list[int]]] = {}
+
+    def rank(best: list[Sequence]) -> None:
+        answers[best[0].request.number] = [sequence.outputs for sequence in best]
+
+    run.engine.places["a"].arena.answers.rank = rank
+    return answers
 
 
 @torch.inference_mode()
@@ -58,6 +64,7 @@ def test_beam_search_equals_transformers_however_memory_is_run(model, memory):
     reference.set_attn_implementation("eager")
     run = Run(model, eos=[EOS], cpu_slots=400)
     run.open("a", block_size=4, **MEMORIES[memory])
+    answers = listen(run)
     asked = [prompt for prompt in prompts(3) if len(prompt) < 34]
     rules = [{"length_penalty": p, "early_stopping": e} for p in (0.0, 1.0, 2.0) for e in (False, True, "never")]
     for prompt, rule in zip(asked, rules, strict=False):
@@ -66,7 +73,7 @@ def test_beam_search_equals_transformers_however_memory_is_run(model, memory):
         run.submit("a", prompt, max_tokens=9, n=4, beam_search=True, **options)
     run.drain()
     for number, (prompt, rule) in enumerate(zip(asked, rules, strict=False)):
-        assert answers(run, number) == search(reference, prompt, 4, 9, **rule)
+        assert answers[number] == search(reference, prompt, 4, 9, **rule)
     assert run.events(BlockCopied)
     assert bool(run.events(Preempted)) == (memory in ("swap", "recompute"))
     assert bool(run.events(SwappedIn)) == (memory == "swap")

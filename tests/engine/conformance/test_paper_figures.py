@@ -104,15 +104,19 @@ def test_figure_9_beams_share_free_and_allocate_blocks():
     number = rig.submit(2, max_tokens=20, n=4, beam_search=True)
     request = rig.arena.requests[number]
 
+    def running():
+        group = rig.arena.decoding.beams.get(request)
+        return group.running if group else []
+
     def step(children: list[int]) -> list[list[int]]:
         """All chosen continuations are certain and all others hopeless. Returns the beams' tables, best first."""
 
         def candidates(chunk) -> list[tuple[int, float]]:
-            beam = request.beams.running.index(chunk.sequence) if request.beams else 0
+            beam = running().index(chunk.sequence) if running() else 0
             return [(token, 0.0 if token < children[beam] else -100.0) for token in range(4)]
 
         rig.step(candidates)
-        return [list(beam.table.blocks) for beam in request.beams.running]
+        return [list(beam.table.blocks) for beam in running()]
 
     for children in CHILDREN[:-3]:
         step(children)
