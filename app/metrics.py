@@ -31,17 +31,17 @@ TOKENS = [float(2**power) for power in range(15)]
 # Name, what it is, and one more label with its values.
 COUNTERS: tuple[tuple[str, str, str, Sequence[str]], ...] = (
     ("vllm:num_preemptions", "Requests that lost their memory for a time.", "", ()),
-    ("vllm:prompt_tokens", "Tokens of prompts computed.", "", ()),
+    ("vllm:prompt_tokens", "Tokens of prompts, computed or found in a cache.", "", ()),
     ("vllm:generation_tokens", "Tokens sampled, in all sequences.", "", ()),
     ("vllm:prefix_cache_queries", "Tokens of prompts looked up in the prefix cache.", "", ()),
-    ("vllm:prefix_cache_hits", "Tokens of prompts found there.", "", ()),
+    ("vllm:prefix_cache_hits", "Tokens of prompts found there; registered prefixes are not looked up.", "", ()),
     (
         "vllm:request_success",
         "Requests ended, by reason.",
         "finished_reason",
         ("stop", "length", "capacity", ABORTED, REGISTERED),
     ),
-    ("paged:requests_refused", "Requests that could never have run.", "", ()),
+    ("paged:requests_refused", "Requests that the engine refused when they were submitted.", "", ()),
     ("paged:sequences_forked", "Sequences that began as another's copy.", "", ()),
     ("paged:blocks_copied", "Blocks copied before a write, since they were shared.", "", ()),
     ("paged:blocks_evicted", "Blocks that the prefix cache gave up.", "", ()),
@@ -58,7 +58,7 @@ HISTOGRAMS: tuple[tuple[str, str, list[float]], ...] = (
     ("vllm:request_decode_time_seconds", "From its first token to its last.", SECONDS),
     ("vllm:request_inference_time_seconds", "From its first admission to its end.", SECONDS),
     ("vllm:request_prompt_tokens", "Tokens of a request's prompt.", TOKENS),
-    ("vllm:request_generation_tokens", "Tokens that a request had sampled.", TOKENS),
+    ("vllm:request_generation_tokens", "Tokens of the sequences that a request ended with.", TOKENS),
     ("paged:request_width", "Samples or beams of a request.", TOKENS),
 )
 

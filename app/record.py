@@ -52,6 +52,10 @@ def record(
     """Record a trace: every block that is handed out, filled, shared and freed, for paged replay."""
     if bool(url) != bool(view):
         _fail("--url and --view belong together: the server, and which of its arenas", 2)
+    if url and (prompt or story != "prompts"):
+        _fail("with --url what happens in the arena is recorded: leave --prompt and --story out", 2)
+    if not file.parent.is_dir():
+        _fail(f"the folder {file.parent} does not exist: make it, or name another file", 2)
     if url:
         try:
             print(follow(url, view, file, label, steps))

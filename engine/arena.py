@@ -112,8 +112,13 @@ class Arena:
         if sequence is None or sequence.request.status is not Status.RUNNING or not sequence.decodes:
             raise Refused("not_running", "sequence", f"sequence {number} does not decode now: fork one that does")
         request = sequence.request
-        if request.ranked or not isinstance(self.manager, PagedManager):
-            raise Refused("unsupported", "sequence", "only samples of requests in paged memory can be forked by hand")
+        if request.ranked or request.stream or not isinstance(self.manager, PagedManager):
+            raise Refused(
+                "unsupported",
+                "sequence",
+                "only samples in paged memory can be forked by hand, and only where no client of the API waits for a certain "
+                "number of answers: fork one that was submitted in the arena",
+            )
         if sum(len(other.live) for other in self.scheduler.running) >= self._limits.max_sequences:
             most = self._limits.max_sequences
             raise Refused(

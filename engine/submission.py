@@ -42,7 +42,7 @@ def check_request(request: Request, manager: MemoryManager, limits: Limits, wait
     if wrong:
         raise Refused("invalid_value", *wrong)
     limit = limits.max_model_len
-    if prompt >= limit and not (request.registers and prompt == limit):
+    if prompt >= limit:
         raise Refused(
             "prompt_too_long",
             "prompt",

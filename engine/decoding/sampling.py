@@ -69,6 +69,9 @@ def _rules(s: Sampling, vocabulary: int | None) -> Iterator[tuple[str, bool, str
     choices = ", ".join(EARLY_STOPPING)
     early = s.early_stopping in EARLY_STOPPING
     yield "early_stopping", early, f"early_stopping is {s.early_stopping!r}: choose one of {choices}"
+    for name, default in () if s.beam_search else (("length_penalty", 1.0), ("early_stopping", "false")):
+        value = getattr(s, name)
+        yield name, value == default, f"{name} is {value!r} and is for beam search only: leave it out or ask for beams"
     if s.beam_search:
         for name, idle in (("temperature", 0), ("top_p", 1), ("top_k", 0), ("min_p", 0)):
             value = getattr(s, name)

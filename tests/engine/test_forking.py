@@ -55,9 +55,9 @@ def test_every_fork_draws_as_a_further_sample():
         # One token of the prompt is left to compute.
         ({"n": 3, "temperature": 1.0}, {"prefill_chunk": 5}, 1, "sequence 0 does not decode now"),
         ({"max_tokens": 1}, {}, 1, "sequence 0 does not decode now"),
-        ({"n": 2, "beam_search": True}, {}, 2, "only samples of requests in paged memory"),
-        ({"n": 1, "best_of": 2}, {}, 2, "only samples of requests in paged memory"),
-        ({}, {"manager": "orca_oracle"}, 2, "only samples of requests in paged memory"),
+        ({"n": 2, "beam_search": True}, {}, 2, "only samples in paged memory"),
+        ({"n": 1, "best_of": 2}, {}, 2, "only samples in paged memory"),
+        ({}, {"manager": "orca_oracle"}, 2, "only samples in paged memory"),
         ({}, {"max_sequences": 1}, 2, "1 sequences run, which is the limit"),
     ],
 )
@@ -74,6 +74,15 @@ def test_what_cannot_be_forked_is_refused_and_nothing_changes(sampling, options,
     assert rig.events(RequestFinished)[0].output_tokens == sum(
         len(one.outputs) for one in rig.arena.requests[0].sequences
     )
+
+
+def test_a_client_that_waits_for_its_answers_gets_as_many_as_it_asked_for():
+    rig = Rig(10, 4)
+    number = rig.submit(6)
+    rig.step()
+    rig.arena.requests[number].stream = True
+    with pytest.raises(Refused, match="no client of the API waits for a certain number of answers"):
+        rig.arena.fork(0)
 
 
 def test_an_unknown_sequence_and_a_prefix_are_no_sequences_to_fork():

@@ -129,11 +129,11 @@ class Contiguous(Arena):
 
 
 class TestPaged(Paged.TestCase):
-    settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+    settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
 
 
 class TestContiguous(Contiguous.TestCase):
-    settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+    settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
 
 
 @pytest.mark.soak

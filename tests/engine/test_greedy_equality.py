@@ -22,7 +22,13 @@ def prompts(seed: int, lengths: tuple[int, ...] = LENGTHS) -> list[list[int]]:
     return [[draw.randrange(3, VOCABULARY) for _ in range(length)] for length in lengths]
 
 
-@pytest.mark.parametrize(("name", "ratio"), ARCHITECTURES)
+FIRST = dict(reversed(ARCHITECTURES))  # one ratio of each, for the fast tests
+
+
+@pytest.mark.parametrize(
+    ("name", "ratio"),
+    [pytest.param(*one, marks=() if FIRST[one[0]] == one[1] else pytest.mark.slow) for one in ARCHITECTURES],
+)
 def test_every_architecture_ratio_and_block_size(name, ratio):
     """All block sizes run at once, in four arenas that share each forward pass."""
     model = build(name, ratio)

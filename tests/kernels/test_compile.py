@@ -32,14 +32,15 @@ def compile_kernels(*options: str, cache: Path) -> list[dict]:
     return [json.loads(line) for line in run.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_every_kernel_compiles(tmp_path: Path) -> None:
     """What the interpreter lets pass, the compiler may not."""
     reports = compile_kernels("--quick", cache=tmp_path)
     assert {report["kernel"] for report in reports} == KERNELS
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.soak
+@pytest.mark.timeout(900)
 def test_kernels_fit_every_gpu(tmp_path: Path) -> None:
     reports = compile_kernels(cache=tmp_path)
     assert {(report["kernel"], report["sm"]) for report in reports} == {(k, sm) for k in KERNELS for sm in CAPABILITIES}

@@ -332,7 +332,6 @@ def test_the_ends_of_the_ranges_are_good():
         top_p=5e-324,
         repetition_penalty=0.01,
         presence_penalty=-2.0,
-        length_penalty=-10.0,
     )
     high = Sampling(
         max_tokens=5,
@@ -348,11 +347,10 @@ def test_the_ends_of_the_ranges_are_good():
         n=4,
         best_of=4,
         logprobs=20,
-        length_penalty=10.0,
-        early_stopping="never",
     )
-    beams = Sampling(
-        n=2, best_of=4, beam_search=True, early_stopping="true", stop_token_ids=[3], repetition_penalty=1.2
-    )
-    assert [check(one, 50) for one in (Sampling(), low, high, beams)] == [None] * 4
+    beams = Sampling(n=2, best_of=4, beam_search=True, early_stopping="true", length_penalty=-10.0, stop_token_ids=[3])
+    other = Sampling(n=1, beam_search=True, early_stopping="never", length_penalty=10.0, repetition_penalty=1.2)
+    assert [check(one, 50) for one in (Sampling(), low, high, beams, other)] == [None] * 5
+    lone = check(Sampling(length_penalty=2.0)), check(Sampling(early_stopping="true"))
+    assert [wrong and wrong[0] for wrong in lone] == ["length_penalty", "early_stopping"]
     assert check(Sampling(logit_bias={10**9: 1.0}, stop_token_ids=[10**9])) is None
