@@ -153,7 +153,7 @@ def test_what_cannot_be_loaded_is_said_and_ends_it(peer, settings, message):
 def test_bfloat16_runs_and_is_reported(peer):
     one = peer(dtype="bfloat16")
     assert one.ready()[-1].model.dtype == "bfloat16"
-    one.send(OpenArena(1, "a", 4, 16), Submit(2, "a", "hello", Sampling(max_tokens=4), "page", stream=True))
+    one.send(OpenArena(1, "a", Memory(4, 16)), Submit(2, "a", "hello", Sampling(max_tokens=4), "page", stream=True))
     while not (isinstance(last := one.until(Output)[-1], Output) and last.finish):
         pass
     assert last.finish == "length"
