@@ -112,7 +112,7 @@ class Arena:
         if sequence is None or sequence.request.status is not Status.RUNNING or not sequence.decodes:
             raise Refused("not_running", "sequence", f"sequence {number} does not decode now: fork one that does")
         request = sequence.request
-        if request.ranked or request.stream or not isinstance(self.manager, PagedManager):
+        if request.ranked or request.source == "api" or not isinstance(self.manager, PagedManager):
             raise Refused(
                 "unsupported",
                 "sequence",

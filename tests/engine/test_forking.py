@@ -80,7 +80,7 @@ def test_a_client_that_waits_for_its_answers_gets_as_many_as_it_asked_for():
     rig = Rig(10, 4)
     number = rig.submit(6)
     rig.step()
-    rig.arena.requests[number].stream = True
+    rig.arena.requests[number].source = "api"
     with pytest.raises(Refused, match="no client of the API waits for a certain number of answers"):
         rig.arena.fork(0)
 
