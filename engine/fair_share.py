@@ -1,13 +1,11 @@
 """How the arenas share a forward pass, so that a flood of prompts in one does not stall the tokens of another.
 
 Deficit round-robin over query rows: each arena has an equal share of every pass, what it may not use yet it keeps for the
-next ones, and what it took beyond its share it owes. A pass that somebody's decodes wait in is kept short: about twice what
-those decodes would take alone.
+next ones, and what it took beyond its share it owes. A pass is kept short for whoever wants least of it: about twice what
+those rows would take alone.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 SLOWDOWN = 2.0
 FORGET = 0.98  # weight of the past at each pass: about the last fifty count
@@ -18,23 +16,19 @@ DITHER = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """Query rows that an arena could use now. ``decoding``: they are all single tokens of running sequences."""
-
-    rows: int
-    decoding: bool
-
-
 class PassCost:
-    """Seconds of a forward pass as ``base + rows * each``, by least squares over the recent passes."""
+    """Seconds of a forward pass as ``base + rows * each``, by least squares over the recent passes.
+
+    A pass counts by 1 / rows squared: the true cost bends (the first rows cost most), and it is of short passes that the
+    line must be true.
+    """
 
     def __init__(self) -> None:
         self._sums = [0.0] * 5  # of weights, rows, seconds, rows squared, rows times seconds
 
     def observe(self, rows: int, seconds: float) -> None:
         new = (1.0, rows, seconds, rows * rows, rows * seconds)
-        self._sums = [FORGET * old + value for old, value in zip(self._sums, new, strict=True)]
+        self._sums = [FORGET * old + value / rows**2 for old, value in zip(self._sums, new, strict=True)]
 
     @property
     def rows_per_base(self) -> float:
@@ -61,18 +55,15 @@ class FairShare:
         self._deficit: dict[str, int] = {}
         self._even = False
 
-    def budgets(self, demands: dict[str, Demand]) -> dict[str, int]:
-        """Rows that each arena may use in the next pass; 0: it must sit this one out."""
-        if len(demands) == 1:
+    def budgets(self, demands: dict[str, int]) -> dict[str, int]:
+        """Rows that each arena may use in the next pass, by the rows that each could use; 0: it must sit this one out."""
+        if len(demands) < 2:
             self._deficit.clear()
             return dict.fromkeys(demands, self._token_budget)
-        total = self._token_budget
-        decoding = [demand.rows for demand in demands.values() if demand.decoding]
-        if decoding:
-            self._even = not self._even
-            most = self.cost.rows_within(SLOWDOWN, min(decoding))
-            total = min(total, round(most * DITHER) if self._even else most)
-        shares = divide(max(total, len(demands)), {name: demand.rows for name, demand in demands.items()})
+        self._even = not self._even
+        most = self.cost.rows_within(SLOWDOWN, min(demands.values()))
+        total = min(self._token_budget, round(most * DITHER) if self._even else most)
+        shares = divide(max(total, len(demands)), demands)
         self._deficit = {
             name: min(self._deficit.get(name, 0) + share, self._token_budget) for name, share in shares.items()
         }

@@ -6,7 +6,6 @@ from bisect import insort
 from dataclasses import dataclass
 
 from engine.events import RequestAdmitted
-from engine.fair_share import Demand
 from engine.memory.memory_manager import Emit, MemoryManager
 from engine.preemption import choose, preempt
 from engine.sequence import Request, Sequence, Status
@@ -69,12 +68,10 @@ class Scheduler:
         """Whether the head of the queue waits for memory, and not merely for its turn."""
         return bool(self.waiting) and not self._manager.fits(self.waiting[0], 0)
 
-    def demand(self) -> Demand:
+    def demand(self) -> int:
         """Query rows that could run now, were there no budget."""
-        running = [sequence.pending for request in self.running for sequence in request.live]
-        decoding = bool(running) and not self.waiting and not self.swapped and max(running) == 1
-        rest = sum(sequence.pending for request in [*self.waiting, *self.swapped] for sequence in request.live)
-        return Demand(max(1, sum(running) + rest), decoding)
+        requests = (*self.running, *self.waiting, *self.swapped)
+        return max(1, sum(sequence.pending for request in requests for sequence in request.live))
 
     def add(self, request: Request) -> None:
         insort(self.waiting, request, key=_key)

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.fair_share import ROWS_PER_BASE, Demand, FairShare, PassCost, divide
+from engine.fair_share import ROWS_PER_BASE, FairShare, PassCost, divide
 
 
 def test_an_arena_alone_has_the_whole_budget():
-    assert FairShare(512).budgets({"a": Demand(3, True)}) == {"a": 512}
+    assert FairShare(512).budgets({"a": 3}) == {"a": 512}
 
 
 def test_shares_are_max_min_fair():
@@ -45,7 +45,7 @@ def flood(passes: int, base: float, each: float, mine: int = 1) -> tuple[float, 
     share = FairShare(512)
     seconds, others = 0.0, 0
     for _ in range(passes):
-        budgets = share.budgets({"mine": Demand(mine, True), "flood": Demand(10_000, False)})
+        budgets = share.budgets({"mine": mine, "flood": 10_000})
         assert budgets["mine"] >= mine
         rows = {"mine": mine, "flood": budgets["flood"]}
         for name, count in rows.items():
@@ -67,7 +67,7 @@ def test_a_flood_slows_a_decoding_arena_at_most_by_half(base, each, mine):
 
 def test_what_was_taken_beyond_the_share_is_owed():
     share = FairShare(8)
-    demands = {"group": Demand(6, False), "other": Demand(6, False)}
+    demands = {"group": 6, "other": 6}
     assert share.budgets(demands) == {"group": 4, "other": 4}
     share.used("group", 6)  # a group takes every step together, or not at all
     share.used("other", 4)
@@ -79,7 +79,7 @@ def test_what_was_taken_beyond_the_share_is_owed():
 
 def test_what_could_not_be_used_is_kept_up_to_a_whole_pass():
     share = FairShare(8)
-    demands = {"a": Demand(20, False), "b": Demand(20, False)}
+    demands = {"a": 20, "b": 20}
     seen = []
     for _ in range(4):
         seen.append(share.budgets(demands)["a"])
