@@ -7,6 +7,7 @@ Nothing is ignored in silence. A parameter that this server does not have may be
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
@@ -129,9 +130,9 @@ class Generate(BaseModel):
         """Whether nothing is to be written: with ``echo``, ``max_tokens`` 0 asks for the prompt's log probabilities."""
         return False
 
+    @abstractmethod
     def logprobs_wanted(self) -> int | None:
         """How many of the likeliest tokens to tell for each token; None for no log probabilities at all."""
-        raise NotImplementedError
 
     def sampling(self, max_tokens: int, max_samples: int) -> Sampling:
         """As the engine wants it, with OpenAI's defaults, checked. ``max_tokens``: where the request names none.

@@ -216,8 +216,7 @@ async def test_what_conversations_begin_with_can_be_registered(
     system: Any = {"role": "system", "content": "You are the page table of a very old machine. " * 5}
     async with site.http() as http:
         made = await http.post("/v1/prefixes", json={"model": name, "messages": [system]})
-        if made.status_code == 400:
-            pytest.skip(made.json()["error"]["message"])  # the tiny model's tokenizer has no chat template
+        assert made.status_code == 201
         talk: Any = [system, {"role": "user", "content": "Where is page 7?"}]
         answer = await client.chat.completions.create(model=name, messages=talk, max_tokens=2)
         await http.delete(f"/v1/prefixes/{made.json()['id']}")
